@@ -1,0 +1,10 @@
+//! The GGUF container: what is in a model file, without touching the weights.
+//!
+//! [`GgufFile`] maps a file (or all its shards), checks every header field and gives typed metadata and
+//! borrowed tensor views; [`GgufWriter`] writes one. [`blocks`] has the layouts, [`dequantize`] their meaning.
+//! No SIMD, no threads, no knowledge of models.
+
+pub mod blocks;
+mod types;
+
+pub use types::GgmlType;

@@ -1,0 +1,96 @@
+//! Instruction sets: which there are, which this CPU has, and their kernel tables.
+//!
+//! One file per instruction set; each implements [`crate::simd::Simd`] for its token, lists its features
+//! once, and stamps its table. These files hold the only intrinsics of the project.
+
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+
+use crate::table::Table;
+
+/// Lists an instruction set's features once: for detection and for the shells' `target_feature`.
+macro_rules! isa_table {
+    ($token:ident, detect: $detect:ident, $($feature:tt),*) => {
+        /// The features this instruction set needs, each with its test.
+        pub(crate) const FEATURES: &[(&str, fn() -> bool)] =
+            &[$(($feature, || std::arch::$detect!($feature))),*];
+        $crate::table::kernels!(stamp, $token, ($(#[target_feature(enable = $feature)])*));
+    };
+}
+#[cfg(target_arch = "x86_64")]
+use isa_table;
+
+/// An instruction set, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Isa {
+    /// Plain Rust, any CPU.
+    Portable,
+    /// x86-64 with AVX2, FMA and F16C (Haswell, Zen and later).
+    Avx2,
+}
+
+/// Why an instruction set cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum IsaError {
+    /// The name is not one of [`Isa::ALL`].
+    #[error("unknown instruction set \"{0}\" (known: {known})", known = Isa::ALL.map(Isa::name).join(", "))]
+    Unknown(String),
+    /// The CPU lacks a feature.
+    #[error("instruction set {isa} needs the CPU feature \"{feature}\", which this CPU does not have")]
+    Missing {
+        /// The instruction set asked for.
+        isa: Isa,
+        /// The first of its features that is missing.
+        feature: &'static str,
+    },
+}
+
+impl Isa {
+    /// All instruction sets, worst first.
+    pub const ALL: [Isa; 2] = [Isa::Portable, Isa::Avx2];
+
+    /// The name, as `QGGUF_ISA` and `--isa` take it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+        }
+    }
+
+    /// The instruction sets that this CPU has, worst first.
+    pub fn available() -> impl Iterator<Item = Isa> {
+        Isa::ALL.into_iter().filter(|isa| isa.table().is_ok())
+    }
+
+    pub(crate) fn table(self) -> Result<&'static Table, IsaError> {
+        let (features, table): (&[(&'static str, fn() -> bool)], _) = match self {
+            Isa::Portable => (&[], &portable::TABLE),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => (avx2::FEATURES, &avx2::TABLE),
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx2 => return Err(IsaError::Missing { isa: self, feature: "x86_64" }),
+        };
+        match features.iter().find(|(_, present)| !present()) {
+            Some(&(feature, _)) => Err(IsaError::Missing { isa: self, feature }),
+            None => Ok(table),
+        }
+    }
+}
+
+impl std::fmt::Display for Isa {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Isa {
+    type Err = IsaError;
+
+    fn from_str(name: &str) -> Result<Isa, IsaError> {
+        Isa::ALL
+            .into_iter()
+            .find(|isa| isa.name().eq_ignore_ascii_case(name))
+            .ok_or_else(|| IsaError::Unknown(name.to_owned()))
+    }
+}
