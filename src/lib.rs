@@ -9,4 +9,5 @@ pub mod generate;
 pub mod model;
 pub mod sampler;
 pub mod session;
+pub mod threads;
 pub mod tokenizer;

@@ -1,1 +1,136 @@
-//! el
+//! A model file, opened: container, tokenizer, chat template and weights.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use qgguf_gguf::GgufFile;
+
+use crate::architectures::{self, Architecture, Hparams, LoadError, Loader};
+use crate::chat_template::{ChatTemplate, TemplateError};
+use crate::tokenizer::{Tokenizer, TokenizerError, TokenizerOptions};
+
+/// Choices made when a model is opened.
+#[derive(Clone, Debug, Default)]
+pub struct ModelOptions {
+    /// Positions the context may hold; `None` for [`Hparams::default_n_ctx`].
+    pub n_ctx: Option<usize>,
+    /// Lock the mapped file in memory.
+    pub mlock: bool,
+    /// Pre-tokenizer and the like.
+    pub tokenizer: TokenizerOptions,
+}
+
+/// Why a model cannot be used; the text names the file.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {source}")]
+pub struct ModelError {
+    path: String,
+    source: ModelErrorKind,
+}
+
+/// What is wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelErrorKind {
+    /// Weights or hyper-parameters.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The vocabulary.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// `general.type` is something else than a model.
+    #[error("this is a GGUF of type \"{0}\", not a model")]
+    NotAModel(String),
+    /// The vocabulary and the embeddings differ in size.
+    #[error("the vocabulary has {tokens} tokens, but there are only {embeddings} token embeddings")]
+    Vocabulary {
+        /// Entries of `tokenizer.ggml.tokens`.
+        tokens: usize,
+        /// Rows of `token_embd.weight`.
+        embeddings: usize,
+    },
+}
+
+/// A model that can be run. Cheap to share through an [`Arc`]; sessions borrow nothing from each other.
+pub struct Model {
+    file: Arc<GgufFile>,
+    architecture: Box<dyn Architecture>,
+    hparams: Hparams,
+    tokenizer: Tokenizer,
+    n_ctx: usize,
+    warnings: Vec<String>,
+}
+
+impl Model {
+    /// Opens a GGUF (any shard of a split one) and checks that everything it needs is there.
+    ///
+    /// Weights stay in the mapped file; the time goes into the vocabulary.
+    pub fn open(path: impl AsRef<Path>, options: &ModelOptions) -> Result<Model, ModelError> {
+        let path = path.as_ref();
+        let named = |source: ModelErrorKind| ModelError { path: path.display().to_string(), source };
+        let file = GgufFile::open(path).map_err(|e| named(LoadError::from(e).into()))?;
+        Model::from_file(file, options).map_err(named)
+    }
+
+    /// [`Model::open`] for a container that is open already.
+    pub fn from_file(file: GgufFile, options: &ModelOptions) -> Result<Model, ModelErrorKind> {
+        let file = Arc::new(file);
+        let metadata = file.metadata();
+        let arch = file.architecture().map_err(LoadError::from)?.to_owned();
+        if let Some(kind) = metadata.str("general.type").map_err(LoadError::from)?.filter(|t| *t != "model") {
+            return Err(ModelErrorKind::NotAModel(kind.to_owned()));
+        }
+        let mut loader = Loader::new(&file, &arch, options.n_ctx).or_else(|e| {
+            // A file of an unknown family may lack the shared keys: the family is what matters then.
+            Err(if architectures::names().any(|name| name == arch) { e } else { architectures::unknown(&arch) })
+        })?;
+        let architecture = architectures::load(&arch, &mut loader)?;
+        let n_ctx = loader.n_ctx();
+        let (hparams, warnings) = loader.into_parts();
+        let tokenizer = Tokenizer::from_metadata(metadata, &options.tokenizer)?;
+        if tokenizer.n_vocab() > hparams.n_vocab {
+            return Err(ModelErrorKind::Vocabulary {
+                tokens: tokenizer.n_vocab(),
+                embeddings: hparams.n_vocab,
+            });
+        }
+        if options.mlock {
+            file.mlock().map_err(LoadError::from)?;
+        }
+        Ok(Model { architecture, hparams, tokenizer, n_ctx, warnings, file })
+    }
+
+    /// The container.
+    pub fn file(&self) -> &GgufFile {
+        &self.file
+    }
+
+    /// The hyper-parameters.
+    pub fn hparams(&self) -> &Hparams {
+        &self.hparams
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The file's chat template, or the one called `name`; `None` if it has none.
+    pub fn chat_template(&self, name: Option<&str>) -> Result<Option<ChatTemplate>, TemplateError> {
+        ChatTemplate::from_metadata(self.file.metadata(), name)
+    }
+
+    /// Positions that a session on this model may hold.
+    pub fn n_ctx(&self) -> usize {
+        self.n_ctx
+    }
+
+    /// Things about the file that the user should know.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    pub(crate) fn architecture(&self) -> &dyn Architecture {
+        &*self.architecture
+    }
+}

@@ -1,0 +1,386 @@
+//! The steps that architectures are written in.
+//!
+//! A [`Graph`] evaluates a few tokens eagerly. It has two activations, each `[token][n]`: `x`, the residual
+//! stream, and `h`, what the current block is working on. Every step says what it reads and writes, and takes
+//! the name under which its result can be traced. Buffers are reused from one evaluation to the next.
+
+use qgguf_kernels::{AttentionParams, Compute, KvLayer, MatmulJob, RopeLayout, RopeTable};
+
+use super::Weight;
+use super::layers::{Attention, Ffn, Moe};
+
+/// The positions whose logits are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outputs {
+    /// None: the tokens only go into the cache.
+    None,
+    /// The last token of the batch.
+    Last,
+    /// Every token of the batch.
+    All,
+}
+
+/// Receives named intermediates: `(name, layer, [rows, row length], values)`.
+pub type TraceFn<'a> = dyn FnMut(&str, Option<usize>, [usize; 2], &[f32]) + 'a;
+
+/// The activations, kept between evaluations so that nothing is allocated per token.
+#[derive(Default)]
+pub struct Buffers {
+    x: Vec<f32>,
+    h: Vec<f32>,
+    next: Vec<f32>,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    gate: Vec<f32>,
+    up: Vec<f32>,
+    expert_ids: Vec<u32>,
+    expert_weights: Vec<f32>,
+    ropes: Vec<RopeTable>,
+    /// The wanted logits, `[position][n_vocab]`.
+    pub logits: Vec<f32>,
+}
+
+impl Buffers {
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        [&self.x, &self.h, &self.next, &self.q, &self.k, &self.v, &self.gate, &self.up, &self.logits]
+            .iter()
+            .map(|buffer| buffer.capacity() * size_of::<f32>())
+            .sum()
+    }
+}
+
+/// The activation function of a gated feed-forward network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// `x / (1 + exp(-x))`.
+    Silu,
+    /// The tanh form of GELU.
+    Gelu,
+}
+
+/// How the scores of one attention layer are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Scores {
+    /// Factor on the dot products.
+    pub scale: f32,
+    /// A position sees itself and the `window - 1` before it.
+    pub window: Option<usize>,
+}
+
+/// One evaluation: some tokens, at the end of what the cache holds.
+pub struct Graph<'a> {
+    compute: &'a mut Compute,
+    cache: &'a mut [KvLayer],
+    buffers: &'a mut Buffers,
+    tokens: &'a [u32],
+    pos0: usize,
+    outputs: Outputs,
+    trace: Option<&'a mut TraceFn<'a>>,
+    layer: Option<usize>,
+    /// Factor on what is added to the residual stream.
+    pub residual_scale: f32,
+}
+
+impl<'a> Graph<'a> {
+    /// Prepares the evaluation of `tokens` at positions `pos0..`.
+    pub fn new(
+        compute: &'a mut Compute,
+        cache: &'a mut [KvLayer],
+        buffers: &'a mut Buffers,
+        ropes: &[qgguf_kernels::RopeParams],
+        tokens: &'a [u32],
+        pos0: usize,
+        outputs: Outputs,
+    ) -> Graph<'a> {
+        buffers.ropes.resize_with(ropes.len(), RopeTable::default);
+        for (table, rope) in buffers.ropes.iter_mut().zip(ropes) {
+            rope.fill(table, pos0, tokens.len());
+        }
+        Graph { compute, cache, buffers, tokens, pos0, outputs, trace: None, layer: None, residual_scale: 1.0 }
+    }
+
+    /// Sends every named intermediate to `trace`.
+    pub fn set_trace(&mut self, trace: &'a mut TraceFn<'a>) {
+        self.trace = Some(trace);
+    }
+
+    /// Number of tokens evaluated together.
+    pub fn n_tokens(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Says which layer the following steps belong to.
+    pub fn layer(&mut self, il: usize) {
+        self.layer = Some(il);
+    }
+
+    /// `x` = the embeddings of the tokens, times `scale`.
+    pub fn embed(&mut self, embeddings: &Weight, scale: f32) {
+        let n_embd = embeddings.n_cols();
+        let x = &mut self.buffers.x;
+        x.resize(self.tokens.len() * n_embd, 0.0);
+        for (&token, row) in self.tokens.iter().zip(x.chunks_exact_mut(n_embd)) {
+            embeddings.row(token as usize, row);
+        }
+        if scale != 1.0 {
+            self.compute.scale(&mut self.buffers.x, scale);
+        }
+        self.traced("inp_embd", |b| &b.x);
+    }
+
+    /// `h` = RMS norm of `x`.
+    pub fn norm(&mut self, name: &str, weight: &[f32], eps: f32) {
+        let b = &mut *self.buffers;
+        b.h.resize(b.x.len(), 0.0);
+        self.compute.rms_norm(&b.x, weight, eps, &mut b.h);
+        self.traced(name, |b| &b.h);
+    }
+
+    /// `h` = `x`, for families without a norm before the block.
+    pub fn read_residual(&mut self) {
+        let b = &mut *self.buffers;
+        b.h.clear();
+        b.h.extend_from_slice(&b.x);
+    }
+
+    /// `h` = RMS norm of `h`.
+    pub fn post_norm(&mut self, name: &str, weight: &[f32], eps: f32) {
+        self.compute.rms_norm_in_place(&mut self.buffers.h, weight, eps);
+        self.traced(name, |b| &b.h);
+    }
+
+    /// `q`, `k`, `v` = projections of `h`, with their biases.
+    pub fn qkv(&mut self, attn: &Attention) {
+        let n = self.tokens.len();
+        let b = &mut *self.buffers;
+        b.q.resize(n * attn.wq.n_rows(), 0.0);
+        b.k.resize(n * attn.wk.n_rows(), 0.0);
+        b.v.resize(n * attn.wv.n_rows(), 0.0);
+        self.compute.matmul(
+            &b.h,
+            n,
+            &mut [
+                MatmulJob { w: attn.wq.matrix(), out: &mut b.q },
+                MatmulJob { w: attn.wk.matrix(), out: &mut b.k },
+                MatmulJob { w: attn.wv.matrix(), out: &mut b.v },
+            ],
+        );
+        for (rows, bias) in [(&mut b.q, &attn.bq), (&mut b.k, &attn.bk), (&mut b.v, &attn.bv)] {
+            if let Some(bias) = bias {
+                self.compute.add_bias(rows, bias);
+            }
+        }
+        self.traced("Qcur", |b| &b.q);
+        self.traced("Kcur", |b| &b.k);
+        self.traced("Vcur", |b| &b.v);
+    }
+
+    /// RMS norms of `q` and `k` over vectors of the weights' length: a head each, or all heads together.
+    pub fn qk_norm(&mut self, q_norm: &[f32], k_norm: &[f32], eps: f32) {
+        self.compute.rms_norm_in_place(&mut self.buffers.q, q_norm, eps);
+        self.compute.rms_norm_in_place(&mut self.buffers.k, k_norm, eps);
+        self.traced("Qcur_normed", |b| &b.q);
+        self.traced("Kcur_normed", |b| &b.k);
+    }
+
+    /// Multiplies the queries of every token by `factor(position)`.
+    pub fn scale_queries(&mut self, factor: impl Fn(usize) -> f32) {
+        let n = self.tokens.len();
+        let row = self.buffers.q.len() / n;
+        for (t, q) in self.buffers.q.chunks_exact_mut(row).enumerate() {
+            let factor = factor(self.pos0 + t);
+            q.iter_mut().for_each(|q| *q *= factor);
+        }
+        self.traced("Qcur_scaled", |b| &b.q);
+    }
+
+    /// Rotates `q` and `k` by the family's rotary embedding number `rope`.
+    pub fn rope(&mut self, rope: usize, attn: &Attention, layout: RopeLayout) {
+        let b = &mut *self.buffers;
+        let table = &b.ropes[rope];
+        self.compute.rope(&mut b.q, attn.n_head, attn.head_dim_k, table, layout);
+        self.compute.rope(&mut b.k, attn.n_head_kv, attn.head_dim_k, table, layout);
+        self.traced("Qcur_rope", |b| &b.q);
+        self.traced("Kcur_rope", |b| &b.k);
+    }
+
+    /// Appends `k` and `v` to the layer's cache, `h` = attention of `q` over it, then the output projection.
+    pub fn attend(&mut self, attn: &Attention, scores: Scores) {
+        let il = self.layer.expect("attention belongs to a layer");
+        let n = self.tokens.len();
+        let b = &mut *self.buffers;
+        let cache = &mut self.cache[il];
+        self.compute.kv_store(cache, self.pos0, &b.k, &b.v, n);
+        b.h.resize(n * attn.n_head * attn.head_dim_v, 0.0);
+        let params =
+            AttentionParams { n_head: attn.n_head, scale: scores.scale, softcap: None, window: scores.window };
+        self.compute.attention(cache, &b.q, self.pos0, n, &params, &mut b.h);
+        self.traced("kqv_out", |b| &b.h);
+        self.project("attn_out", &attn.wo, attn.bo.as_deref());
+    }
+
+    /// `h` = `w` · `h` + bias.
+    fn project(&mut self, name: &str, w: &Weight, bias: Option<&[f32]>) {
+        let n = self.tokens.len();
+        let b = &mut *self.buffers;
+        b.next.resize(n * w.n_rows(), 0.0);
+        self.compute.matmul(&b.h, n, &mut [MatmulJob { w: w.matrix(), out: &mut b.next }]);
+        if let Some(bias) = bias {
+            self.compute.add_bias(&mut b.next, bias);
+        }
+        std::mem::swap(&mut b.h, &mut b.next);
+        self.traced(name, |b| &b.h);
+    }
+
+    /// `x` += `h` (times the residual scale).
+    pub fn add_residual(&mut self, name: &str) {
+        let b = &mut *self.buffers;
+        if self.residual_scale != 1.0 {
+            self.compute.scale(&mut b.h, self.residual_scale);
+        }
+        self.compute.add(&mut b.x, &b.h);
+        self.traced(name, |b| &b.x);
+    }
+
+    /// `h` = down(gate(gate · `h`) ⊙ up · `h`).
+    pub fn ffn(&mut self, ffn: &Ffn, gate: Gate) {
+        let n = self.tokens.len();
+        let b = &mut *self.buffers;
+        b.gate.resize(n * ffn.gate.n_rows(), 0.0);
+        b.up.resize(n * ffn.up.n_rows(), 0.0);
+        self.compute.matmul(
+            &b.h,
+            n,
+            &mut [
+                MatmulJob { w: ffn.gate.matrix(), out: &mut b.gate },
+                MatmulJob { w: ffn.up.matrix(), out: &mut b.up },
+            ],
+        );
+        for (rows, bias) in [(&mut b.gate, &ffn.gate_bias), (&mut b.up, &ffn.up_bias)] {
+            if let Some(bias) = bias {
+                self.compute.add_bias(rows, bias);
+            }
+        }
+        self.traced("ffn_gate", |b| &b.gate);
+        self.traced("ffn_up", |b| &b.up);
+        self.gated(gate);
+        std::mem::swap(&mut self.buffers.h, &mut self.buffers.gate);
+        self.project("ffn_out", &ffn.down, ffn.down_bias.as_deref());
+    }
+
+    /// `gate` = activation(`gate`) ⊙ `up`.
+    fn gated(&mut self, gate: Gate) {
+        let b = &mut *self.buffers;
+        match gate {
+            Gate::Silu => self.compute.swiglu(&mut b.gate, &b.up),
+            Gate::Gelu => self.compute.geglu(&mut b.gate, &b.up),
+        }
+        self.traced("ffn_gate_par", |b| &b.gate);
+    }
+
+    /// `h` = the weighted sum of the chosen experts' gated networks (SiLU).
+    ///
+    /// The router's softmax picks the `n_used` largest probabilities (lowest expert on ties), which are
+    /// then normalised to sum 1.
+    pub fn moe(&mut self, moe: &Moe) {
+        let n = self.tokens.len();
+        self.route(moe);
+        let b = &mut *self.buffers;
+        let n_pairs = b.expert_ids.len();
+        let n_ff = moe.up[0].n_rows();
+        b.gate.resize(n_pairs * n_ff, 0.0);
+        b.up.resize(n_pairs * n_ff, 0.0);
+        self.compute.matmul_experts(&b.h, &b.expert_ids, &matrices(&moe.gate), &mut b.gate);
+        self.compute.matmul_experts(&b.h, &b.expert_ids, &matrices(&moe.up), &mut b.up);
+        self.gated(Gate::Silu);
+        let b = &mut *self.buffers;
+        let n_embd = moe.down[0].n_rows();
+        b.next.resize(n_pairs * n_embd, 0.0);
+        self.compute.matmul_experts(&b.gate, &b.expert_ids, &matrices(&moe.down), &mut b.next);
+        b.h.resize(n * n_embd, 0.0);
+        b.h.fill(0.0);
+        let pairs = b.next.chunks_exact(n_embd).zip(&b.expert_weights);
+        for (p, (y, &weight)) in pairs.enumerate() {
+            let h = &mut b.h[p / moe.n_used * n_embd..][..n_embd];
+            h.iter_mut().zip(y).for_each(|(h, &y)| *h = y.mul_add(weight, *h));
+        }
+        self.traced("ffn_moe_out", |b| &b.h);
+    }
+
+    /// Fills `expert_ids` and `expert_weights`, `[token][n_used]`.
+    fn route(&mut self, moe: &Moe) {
+        let n = self.tokens.len();
+        let b = &mut *self.buffers;
+        let n_expert = moe.router.n_rows();
+        b.next.resize(n * n_expert, 0.0);
+        self.compute.matmul(&b.h, n, &mut [MatmulJob { w: moe.router.matrix(), out: &mut b.next }]);
+        self.compute.softmax(&mut b.next, n_expert);
+        b.expert_ids.clear();
+        b.expert_weights.clear();
+        for probs in b.next.chunks_exact(n_expert) {
+            let first = b.expert_ids.len();
+            for _ in 0..moe.n_used {
+                let rest = (0..n_expert as u32).filter(|e| !b.expert_ids[first..].contains(e));
+                let best = rest.reduce(|a, e| if probs[e as usize] > probs[a as usize] { e } else { a });
+                b.expert_ids.push(best.expect("no more experts are used than there are"));
+            }
+            let chosen = b.expert_ids[first..].iter().map(|&e| probs[e as usize]);
+            let sum = chosen.clone().sum::<f32>().max(MIN_EXPERT_SUM);
+            b.expert_weights.extend(chosen.map(|p| p / sum));
+        }
+        self.traced("ffn_moe_probs", |b| &b.next);
+    }
+
+    /// The last norm and the output projection, for the wanted positions only.
+    pub fn output(&mut self, head: &super::layers::Head, eps: f32) {
+        let n = self.tokens.len();
+        let n_embd = head.norm.len();
+        let first = match self.outputs {
+            Outputs::All => 0,
+            Outputs::Last => n - 1,
+            Outputs::None => n,
+        };
+        self.layer = None;
+        let b = &mut *self.buffers;
+        b.h.resize((n - first) * n_embd, 0.0);
+        b.logits.resize((n - first) * head.output.n_rows(), 0.0);
+        if first == n {
+            return;
+        }
+        self.compute.rms_norm(&b.x[first * n_embd..], &head.norm, eps, &mut b.h);
+        let job = MatmulJob { w: head.output.matrix(), out: &mut b.logits };
+        self.compute.matmul(&b.h, n - first, &mut [job]);
+        if let Some(bias) = &head.bias {
+            self.compute.add_bias(&mut b.logits, bias);
+        }
+        if head.logit_scale != 1.0 {
+            self.compute.scale(&mut b.logits, head.logit_scale);
+        }
+        if let Some(cap) = head.softcap {
+            self.compute.softcap(&mut b.logits, cap);
+        }
+        self.traced("result_norm", |b| &b.h);
+        self.traced("result_output", |b| &b.logits);
+    }
+
+    fn traced(&mut self, name: &str, values: impl Fn(&Buffers) -> &Vec<f32>) {
+        if let Some(trace) = &mut self.trace {
+            let values = values(self.buffers);
+            let rows = if self.layer.is_none() && name.starts_with("result") && self.outputs == Outputs::Last {
+                1
+            } else {
+                self.tokens.len()
+            };
+            trace(name, self.layer, [rows, values.len() / rows], values);
+        }
+    }
+}
+
+/// The smallest sum by which expert weights are divided (2⁻¹⁴, as llama.cpp has it).
+const MIN_EXPERT_SUM: f32 = 6.103_515_6e-5;
+
+fn matrices(experts: &[Weight]) -> Vec<qgguf_kernels::Matrix<'_>> {
+    experts.iter().map(Weight::matrix).collect()
+}
