@@ -181,7 +181,8 @@ impl<'a> StopText<'a> {
     ) -> ControlFlow<Option<String>> {
         self.text.push_str(piece);
         let stops = self.stops.iter().filter(|stop| !stop.is_empty());
-        let found = stops.clone().filter_map(|stop| Some((self.text[self.sent..].find(stop.as_str())?, stop)));
+        let found =
+            stops.clone().filter_map(|stop| Some((self.text[self.sent..].find(stop.as_str())?, stop)));
         if let Some((at, stop)) = found.min_by_key(|&(at, _)| at) {
             self.text.truncate(self.sent + at);
             let _ = self.send(self.text.len(), on_text);
@@ -210,7 +211,11 @@ impl<'a> StopText<'a> {
 /// Length of the longest end of `text` that `stop` starts with.
 fn overlap(text: &str, stop: &str) -> usize {
     let starts = text.char_indices().map(|(at, _)| at);
-    starts.map(|at| &text[at..]).filter(|end| end.len() < stop.len()).find(|end| stop.starts_with(end)).map_or(0, str::len)
+    starts
+        .map(|at| &text[at..])
+        .filter(|end| end.len() < stop.len())
+        .find(|end| stop.starts_with(end))
+        .map_or(0, str::len)
 }
 
 #[cfg(test)]

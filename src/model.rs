@@ -82,7 +82,11 @@ impl Model {
         }
         let mut loader = Loader::new(&file, &arch, options.n_ctx).or_else(|e| {
             // A file of an unknown family may lack the shared keys: the family is what matters then.
-            Err(if architectures::names().any(|name| name == arch) { e } else { architectures::unknown(&arch) })
+            Err(if architectures::names().any(|name| name == arch) {
+                e
+            } else {
+                architectures::unknown(&arch)
+            })
         })?;
         let architecture = architectures::load(&arch, &mut loader)?;
         let n_ctx = loader.n_ctx();

@@ -138,3 +138,70 @@ block!(/// 64 FP4 (E2M1) weights, 4 sub-blocks of 16 with an unsigned E4M3 scale
 BlockNVFP4 = NVFP4, 64 weights, 36 bytes { /// UE4M3 scales.
     scales: [u8; 4], /// Nibbles, 8 bytes a sub-block.
     qs: [u8; 32] });
+
+/// Values of the codes of [`BlockIQ4NL`] and [`BlockIQ4XS`].
+pub const NL4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Twice the values of the E2M1 codes of [`BlockMXFP4`] and [`BlockNVFP4`].
+pub const FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// Half of an E8M0 scale, `2^(e - 128)`: half, because [`FP4`] holds doubled values.
+#[inline(always)]
+pub fn e8m0_half(e: u8) -> f32 {
+    f32::from_bits(if e < 2 { 0x0020_0000 << e } else { u32::from(e - 1) << 23 })
+}
+
+/// Half of an unsigned E4M3 scale: half, because [`FP4`] holds doubled values.
+#[inline(always)]
+pub fn ue4m3_half(x: u8) -> f32 {
+    let (exponent, mantissa) = (i32::from(x >> 3 & 15), f32::from(x & 7));
+    match (x & 0x7f, exponent) {
+        (0 | 0x7f, _) => 0.0,
+        (_, 0) => mantissa * 2f32.powi(-10),
+        _ => (1.0 + mantissa / 8.0) * f32::from_bits((exponent + 127 - 8) as u32 * (1 << 23)),
+    }
+}
+
+/// The 8 six-bit scales and 8 six-bit mins of [`BlockQ4K`] and [`BlockQ5K`].
+#[inline(always)]
+pub fn scales_and_mins(packed: &[u8; 12]) -> ([u8; 8], [u8; 8]) {
+    let (mut scales, mut mins) = ([0; 8], [0; 8]);
+    for g in 0..4 {
+        scales[g] = packed[g] & 63;
+        mins[g] = packed[g + 4] & 63;
+        scales[g + 4] = packed[g + 8] & 15 | packed[g] >> 6 << 4;
+        mins[g + 4] = packed[g + 8] >> 4 | packed[g + 4] >> 6 << 4;
+    }
+    (scales, mins)
+}
+
+impl BlockQ3K {
+    /// The 16 scales, -32 to 31.
+    #[inline(always)]
+    pub fn unpacked_scales(&self) -> [i8; 16] {
+        std::array::from_fn(|g| {
+            let low = if g < 8 { self.scales[g] & 15 } else { self.scales[g - 8] >> 4 };
+            let high = self.scales[8 + g % 4] >> (2 * (g / 4)) & 3;
+            (low | high << 4) as i8 - 32
+        })
+    }
+}
+
+impl BlockIQ4XS {
+    /// The 8 scales, -32 to 31.
+    #[inline(always)]
+    pub fn unpacked_scales(&self) -> [i8; 8] {
+        let high = u16::from_le_bytes(self.scales_h);
+        std::array::from_fn(|g| {
+            let low = self.scales_l[g / 2] >> (4 * (g % 2)) & 15;
+            (low | ((high >> (2 * g) & 3) as u8) << 4) as i8 - 32
+        })
+    }
+}
+
+/// Digit `n` (0 first) of a byte of [`BlockTQ1_0`], 0 to 2.
+#[inline(always)]
+pub fn ternary_digit(byte: u8, n: usize) -> i8 {
+    const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
+    (u16::from(byte.wrapping_mul(POWERS[n])) * 3 >> 8) as i8
+}

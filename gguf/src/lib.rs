@@ -5,6 +5,15 @@
 //! No SIMD, no threads, no knowledge of models.
 
 pub mod blocks;
+pub mod dequantize;
+mod error;
+mod file;
+mod metadata;
+mod reader;
+mod split;
 mod types;
 
+pub use error::{Error, Fault};
+pub use file::{GgufFile, TensorInfo, TensorView};
+pub use metadata::{Metadata, MetadataArray, MetadataValue, StringArray};
 pub use types::GgmlType;

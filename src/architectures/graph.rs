@@ -98,7 +98,17 @@ impl<'a> Graph<'a> {
         for (table, rope) in buffers.ropes.iter_mut().zip(ropes) {
             rope.fill(table, pos0, tokens.len());
         }
-        Graph { compute, cache, buffers, tokens, pos0, outputs, trace: None, layer: None, residual_scale: 1.0 }
+        Graph {
+            compute,
+            cache,
+            buffers,
+            tokens,
+            pos0,
+            outputs,
+            trace: None,
+            layer: None,
+            residual_scale: 1.0,
+        }
     }
 
     /// Sends every named intermediate to `trace`.
@@ -214,8 +224,12 @@ impl<'a> Graph<'a> {
         let cache = &mut self.cache[il];
         self.compute.kv_store(cache, self.pos0, &b.k, &b.v, n);
         b.h.resize(n * attn.n_head * attn.head_dim_v, 0.0);
-        let params =
-            AttentionParams { n_head: attn.n_head, scale: scores.scale, softcap: None, window: scores.window };
+        let params = AttentionParams {
+            n_head: attn.n_head,
+            scale: scores.scale,
+            softcap: None,
+            window: scores.window,
+        };
         self.compute.attention(cache, &b.q, self.pos0, n, &params, &mut b.h);
         self.traced("kqv_out", |b| &b.h);
         self.project("attn_out", &attn.wo, attn.bo.as_deref());
@@ -368,7 +382,8 @@ impl<'a> Graph<'a> {
     fn traced(&mut self, name: &str, values: impl Fn(&Buffers) -> &Vec<f32>) {
         if let Some(trace) = &mut self.trace {
             let values = values(self.buffers);
-            let rows = if self.layer.is_none() && name.starts_with("result") && self.outputs == Outputs::Last {
+            let rows = if self.layer.is_none() && name.starts_with("result") && self.outputs == Outputs::Last
+            {
                 1
             } else {
                 self.tokens.len()

@@ -56,7 +56,8 @@ impl Hparams {
             let values = metadata.u32_per_layer(&key(name), n_layer)?;
             Ok(values.map(|values| values.into_iter().map(|v| v as usize).collect()))
         };
-        let require = |name: &str| -> Result<usize, LoadError> { Ok(metadata.require_u32(&key(name))? as usize) };
+        let require =
+            |name: &str| -> Result<usize, LoadError> { Ok(metadata.require_u32(&key(name))? as usize) };
         let optional = |name: &str, default: usize| -> Result<usize, LoadError> {
             Ok(metadata.u32(&key(name))?.map_or(default, |v| v as usize))
         };

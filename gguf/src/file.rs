@@ -1,0 +1,266 @@
+//! An open model file: one GGUF or all shards of a split one, mapped.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use crate::reader::{self, Header};
+use crate::{Error, GgmlType, Metadata, split};
+
+/// What a file says about one tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Its name, e.g. `blk.0.attn_q.weight`.
+    pub name: String,
+    /// Its dimensions as stored, row length first; may be empty, which means one element.
+    pub shape: Vec<u64>,
+    /// The type of its blocks.
+    pub ty: GgmlType,
+    /// Where its data begins in its file.
+    pub offset: u64,
+    /// Bytes of data.
+    pub n_bytes: u64,
+    /// Which shard it lies in, counted from 0.
+    pub shard: usize,
+}
+
+impl TensorInfo {
+    /// Number of elements.
+    pub fn n_elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    /// Row length.
+    pub fn row_len(&self) -> u64 {
+        self.shape.first().copied().unwrap_or(1)
+    }
+
+    /// Number of rows.
+    pub fn n_rows(&self) -> u64 {
+        self.shape.iter().skip(1).product()
+    }
+}
+
+/// A tensor's record and data, borrowed from the mapping.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorView<'a> {
+    info: &'a TensorInfo,
+    bytes: &'a [u8],
+}
+
+impl<'a> TensorView<'a> {
+    /// The record.
+    pub fn info(&self) -> &'a TensorInfo {
+        self.info
+    }
+
+    /// The name.
+    pub fn name(&self) -> &'a str {
+        &self.info.name
+    }
+
+    /// The type.
+    pub fn ty(&self) -> GgmlType {
+        self.info.ty
+    }
+
+    /// The dimensions as stored, row length first.
+    pub fn shape(&self) -> &'a [u64] {
+        &self.info.shape
+    }
+
+    /// The data, in the file's own layout.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+enum Bytes {
+    Mapped(Mmap),
+    Owned(Vec<u8>),
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(map) => map,
+            Bytes::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// One file of a model.
+pub(crate) struct Shard {
+    pub(crate) path: PathBuf,
+    pub(crate) header: Header,
+    bytes: Bytes,
+}
+
+impl Shard {
+    pub(crate) fn open(path: &Path) -> Result<Shard, Error> {
+        let io = |source| Error::Io { path: path.to_owned(), source };
+        let file = File::open(path).map_err(io)?;
+        let kind = file.metadata().map_err(io)?;
+        if !kind.is_file() {
+            return Err(io(std::io::Error::other("not a regular file")));
+        }
+        if kind.len() == 0 {
+            return Shard::parse(path, Bytes::Owned(Vec::new()));
+        }
+        // SAFETY: the mapping is private and read-only. Should another process truncate the file meanwhile,
+        // reads beyond its end raise SIGBUS; that is the price of using weights in place, as for any peer.
+        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        Shard::parse(path, Bytes::Mapped(map))
+    }
+
+    fn parse(path: &Path, bytes: Bytes) -> Result<Shard, Error> {
+        let header =
+            reader::parse(&bytes).map_err(|fault| Error::Malformed { path: path.to_owned(), fault })?;
+        Ok(Shard { path: path.to_owned(), header, bytes })
+    }
+}
+
+/// A GGUF model file with all its shards.
+pub struct GgufFile {
+    shards: Vec<Shard>,
+    tensors: Vec<TensorInfo>,
+    index: HashMap<String, usize>,
+}
+
+impl GgufFile {
+    /// Maps the file and reads its header. For one shard of a split model, maps its siblings too.
+    ///
+    /// The cost is that of the metadata; tensor data is not touched.
+    pub fn open(path: impl AsRef<Path>) -> Result<GgufFile, Error> {
+        let first = Shard::open(path.as_ref())?;
+        GgufFile::from_shards(split::open_all(first)?)
+    }
+
+    /// Reads a GGUF in memory; `name` stands for the path in errors.
+    pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<GgufFile, Error> {
+        GgufFile::from_shards(vec![Shard::parse(name.as_ref(), Bytes::Owned(bytes))?])
+    }
+
+    fn from_shards(shards: Vec<Shard>) -> Result<GgufFile, Error> {
+        let mut tensors: Vec<TensorInfo> = Vec::new();
+        let mut index = HashMap::new();
+        for (i, shard) in shards.iter().enumerate() {
+            for tensor in &shard.header.tensors {
+                if index.insert(tensor.name.clone(), tensors.len()).is_some() {
+                    let reason = format!("tensor \"{}\" is in another shard, too", tensor.name);
+                    return Err(Error::Split { path: shard.path.clone(), reason });
+                }
+                tensors.push(TensorInfo { shard: i, ..tensor.clone() });
+            }
+        }
+        Ok(GgufFile { shards, tensors, index })
+    }
+
+    fn first(&self) -> &Shard {
+        &self.shards[0]
+    }
+
+    /// The path of the (first) file.
+    pub fn path(&self) -> &Path {
+        &self.first().path
+    }
+
+    /// The paths of all shards.
+    pub fn paths(&self) -> impl ExactSizeIterator<Item = &Path> {
+        self.shards.iter().map(|shard| shard.path.as_path())
+    }
+
+    /// GGUF version, 2 or 3.
+    pub fn version(&self) -> u32 {
+        self.first().header.version
+    }
+
+    /// True if numbers are stored most significant byte first.
+    pub fn big_endian(&self) -> bool {
+        self.first().header.big_endian
+    }
+
+    /// Alignment of tensor data.
+    pub fn alignment(&self) -> u32 {
+        self.first().header.alignment
+    }
+
+    /// Where the tensor data of the (first) file begins.
+    pub fn data_offset(&self) -> u64 {
+        self.first().header.data_offset
+    }
+
+    /// The metadata (of the first shard).
+    pub fn metadata(&self) -> &Metadata {
+        &self.first().header.metadata
+    }
+
+    /// `general.architecture`.
+    pub fn architecture(&self) -> Result<&str, Error> {
+        self.metadata().require_str("general.architecture")
+    }
+
+    /// All tensors, in file order.
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    /// The place of a tensor in [`GgufFile::tensors`].
+    pub fn tensor_index(&self, name: &str) -> Option<usize> {
+        self.index.get(name).copied()
+    }
+
+    /// Tensor number `index`.
+    ///
+    /// # Panics
+    /// If there are not that many.
+    pub fn tensor_at(&self, index: usize) -> TensorView<'_> {
+        let info = &self.tensors[index];
+        let start = info.offset as usize;
+        let bytes = &self.shards[info.shard].bytes[start..start + info.n_bytes as usize];
+        TensorView { info, bytes }
+    }
+
+    /// The tensor called `name`.
+    pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
+        self.tensor_index(name).map(|index| self.tensor_at(index))
+    }
+
+    /// The tensor called `name`, or an error. Data of big-endian files cannot be used.
+    pub fn require_tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
+        let view = self.tensor(name).ok_or_else(|| Error::MissingTensor { name: name.to_owned() })?;
+        if self.big_endian() && view.ty().block_bytes() > 1 {
+            return Err(Error::BigEndian { name: name.to_owned() });
+        }
+        Ok(view)
+    }
+
+    /// Bytes mapped, over all shards.
+    pub fn mapped_bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.bytes.len() as u64).sum()
+    }
+
+    /// Locks the mapping in memory, so that it is never paged out.
+    pub fn mlock(&self) -> Result<(), Error> {
+        for shard in &self.shards {
+            if let Bytes::Mapped(map) = &shard.bytes {
+                lock(map).map_err(|source| Error::Io { path: shard.path.clone(), source })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+fn lock(map: &Mmap) -> std::io::Result<()> {
+    map.lock().map_err(|e| std::io::Error::new(e.kind(), format!("cannot lock the model in memory: {e}")))
+}
+
+#[cfg(not(unix))]
+fn lock(_: &Mmap) -> std::io::Result<()> {
+    Err(std::io::Error::other("locking memory is not supported on this system"))
+}

@@ -1,0 +1,86 @@
+//! The container and the blocks against files and bytes that ggml made.
+
+use std::path::{Path, PathBuf};
+
+use qgguf_gguf::dequantize::dequantize_row;
+use qgguf_gguf::{GgmlType, GgufFile};
+
+/// The folder of reference data, or `None` with a visible note; its absence fails in CI.
+fn fixtures(test: &str) -> Option<PathBuf> {
+    let dir = std::env::var_os("QGGUF_FIXTURES")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures"), PathBuf::from);
+    if dir.is_dir() {
+        return Some(dir);
+    }
+    assert!(std::env::var_os("CI").is_none(), "no fixtures at {}", dir.display());
+    eprintln!("SKIPPED {test}: no fixtures at {}", dir.display());
+    None
+}
+
+const TYPES: [GgmlType; 18] = {
+    use GgmlType::*;
+    [
+        F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, TQ1_0, TQ2_0,
+        MXFP4, NVFP4,
+    ]
+};
+
+fn f32s(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
+}
+
+fn assert_dequantizes(ty: GgmlType, bytes: &[u8], expected: &[f32]) {
+    let mut out = vec![0.0; expected.len()];
+    dequantize_row(ty, bytes, &mut out).unwrap();
+    for (i, (a, b)) in out.iter().zip(expected).enumerate() {
+        assert!(a.to_bits() == b.to_bits(), "{ty}: weight {i} is {a:e}, expected {b:e}");
+    }
+}
+
+#[test]
+fn blocks_dequantize_to_the_bit() {
+    let Some(dir) = fixtures("blocks_dequantize_to_the_bit") else { return };
+    for ty in TYPES {
+        let read = |suffix: &str| {
+            std::fs::read(dir.join("quant").join(format!("{}.{suffix}", ty.name().to_uppercase())))
+        };
+        let (bytes, expected) = (read("bin").unwrap(), read("deq.f32.bin").unwrap());
+        assert_dequantizes(ty, &bytes, &f32s(&expected));
+    }
+}
+
+#[test]
+fn q8_k_dequantizes_to_its_codes_times_its_scale() {
+    let Some(dir) = fixtures("q8_k_dequantizes_to_its_codes_times_its_scale") else { return };
+    let bytes = std::fs::read(dir.join("quant/act.Q8_K.bin")).unwrap();
+    let mut out = vec![0.0; 5 * 1024];
+    dequantize_row(GgmlType::Q8_K, &bytes, &mut out).unwrap();
+    for (block, weights) in bytes.chunks(292).zip(out.chunks(256)) {
+        let d = f32::from_le_bytes(block[..4].try_into().unwrap());
+        assert!(weights.iter().zip(&block[4..]).all(|(&w, &q)| w == d * f32::from(q as i8)));
+    }
+}
+
+fn ggufs(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = ["gguf", "kjv", "tokenizer"]
+        .iter()
+        .flat_map(|sub| std::fs::read_dir(dir.join(sub)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "gguf"))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn every_reference_file_opens() {
+    let Some(dir) = fixtures("every_reference_file_opens") else { return };
+    let files = ggufs(&dir);
+    assert!(files.len() > 40, "only {} files", files.len());
+    for path in files {
+        let file = GgufFile::open(&path).unwrap();
+        assert!(
+            file.tensors().iter().all(|t| file.tensor(&t.name).unwrap().bytes().len() as u64 == t.n_bytes)
+        );
+    }
+}
