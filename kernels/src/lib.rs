@@ -8,12 +8,29 @@
 //!
 //! Nothing here knows a model, and only `isa/` names intrinsics.
 
+mod attention;
+mod compute;
+mod dot;
 mod isa;
-mod norm;
-pub mod simd;
+mod math;
+mod matmul;
+mod matrix;
+mod quantize;
+mod rope;
+mod rows;
+mod simd;
 mod table;
+mod team;
+mod weights;
 
+pub use attention::{AttentionParams, CHUNK, KvLayer, KvType};
+pub use compute::Compute;
 pub use isa::{Isa, IsaError};
+pub use math::sin_cos;
+pub use matmul::MatmulJob;
+pub use matrix::{Matrix, MatrixError};
+pub use rope::{RopeLayout, RopeParams, RopeTable};
+pub use team::Team;
 
 /// The kernels of one instruction set that this CPU has.
 #[derive(Clone, Copy)]
@@ -22,10 +39,22 @@ pub struct Kernels {
     table: &'static table::Table,
 }
 
+/// The environment variable that names an instruction set to use instead of the best.
+pub const ISA_VARIABLE: &str = "QGGUF_ISA";
+
 impl Kernels {
     /// The kernels of the best instruction set of this CPU.
     pub fn best() -> Kernels {
-        Isa::ALL.iter().rev().find_map(|&isa| Kernels::new(isa).ok()).expect("portable is always there")
+        let best = Isa::ALL.iter().rev().find_map(|&isa| Kernels::new(isa).ok());
+        best.expect("the portable kernels need nothing")
+    }
+
+    /// The kernels that [`ISA_VARIABLE`] asks for, the best ones if it is not set.
+    pub fn from_env() -> Result<Kernels, IsaError> {
+        match std::env::var(ISA_VARIABLE) {
+            Ok(name) if !name.is_empty() => Kernels::new(name.parse()?),
+            _ => Ok(Kernels::best()),
+        }
     }
 
     /// The kernels of `isa`, or an error naming the feature that this CPU lacks.
@@ -38,10 +67,19 @@ impl Kernels {
         self.isa
     }
 
-    /// RMS norm of one row: `out = x / sqrt(mean(x²) + eps) * weight`; all of one length.
-    pub fn rms_norm(self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-        assert!(x.len() == weight.len() && x.len() == out.len());
-        // SAFETY: `Isa::table` hands out a table only when the CPU has its features.
-        unsafe { (self.table.rms_norm)(x, weight, eps, out) }
+    /// The largest value, NaN passed over; minus infinity if there is none.
+    pub fn largest(self, x: &[f32]) -> f32 {
+        // SAFETY: the table belongs to this CPU.
+        unsafe { (self.table.largest)(x) }
+    }
+
+    /// `x = exp(x)`, the same bits on every CPU.
+    pub fn exp(self, x: &mut [f32]) {
+        // SAFETY: the table belongs to this CPU.
+        unsafe { (self.table.exp)(x) }
+    }
+
+    fn table(self) -> &'static table::Table {
+        self.table
     }
 }

@@ -1,13 +1,47 @@
 //! The list of kernels, once: it becomes the table's fields and, for each instruction set, its shells.
 //!
-//! To add a kernel: write the generic body `fn name<S: Simd>(s: S, args…)` with `#[inline(always)]`, add its
-//! line to `kernels!`, and a safe method that checks its arguments on `Kernels`.
+//! To add a kernel: write the generic body `fn name<S: Simd>(s: S, args…)` with `#[inline(always)]` and add
+//! its line to `kernels!`. Entries are called where the lengths of their arguments have been checked.
 
 /// Calls `$apply! { $args… ; list }` with one line per kernel. The body's first argument is the ISA token.
 macro_rules! kernels {
     ($apply:ident $(, $arg:tt)*) => {
         $apply! { $($arg)* ;
-            fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) => $crate::norm::rms_norm;
+            fn quantize_q8(x: &[f32], out: $crate::quantize::CodesMut<'_>) => $crate::quantize::quantize_q8;
+            fn quantize_q8k(x: &[f32], out: $crate::quantize::CodesMut<'_>) => $crate::quantize::quantize_q8k;
+
+            fn q4_0(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::small::<_, qgguf_gguf::blocks::BlockQ4_0>;
+            fn q4_1(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::small::<_, qgguf_gguf::blocks::BlockQ4_1>;
+            fn q5_0(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::small::<_, qgguf_gguf::blocks::BlockQ5_0>;
+            fn q5_1(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::small::<_, qgguf_gguf::blocks::BlockQ5_1>;
+            fn q8_0(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::small::<_, qgguf_gguf::blocks::BlockQ8_0>;
+            fn iq4_nl(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::small::<_, qgguf_gguf::blocks::BlockIQ4NL>;
+            fn mxfp4(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::small::<_, qgguf_gguf::blocks::BlockMXFP4>;
+            fn nvfp4(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::nvfp4;
+            fn q2_k(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::superblocks::<_, qgguf_gguf::blocks::BlockQ2K>;
+            fn q3_k(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::superblocks::<_, qgguf_gguf::blocks::BlockQ3K>;
+            fn q4_k(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::superblocks::<_, qgguf_gguf::blocks::BlockQ4K>;
+            fn q5_k(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::superblocks::<_, qgguf_gguf::blocks::BlockQ5K>;
+            fn q6_k(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::superblocks::<_, qgguf_gguf::blocks::BlockQ6K>;
+            fn iq4_xs(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::superblocks::<_, qgguf_gguf::blocks::BlockIQ4XS>;
+            fn tq1_0(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::superblocks::<_, qgguf_gguf::blocks::BlockTQ1_0>;
+            fn tq2_0(w: &[u8], n_cols: usize, x: $crate::quantize::Codes<'_>, out: &mut [f32]) => $crate::dot::superblocks::<_, qgguf_gguf::blocks::BlockTQ2_0>;
+            fn f32(w: &[u8], n_cols: usize, x: &[f32], out: &mut [f32]) => $crate::dot::wide::<_, $crate::dot::WideF32>;
+            fn f16(w: &[u8], n_cols: usize, x: &[f32], out: &mut [f32]) => $crate::dot::wide::<_, $crate::dot::WideF16>;
+            fn bf16(w: &[u8], n_cols: usize, x: &[f32], out: &mut [f32]) => $crate::dot::wide::<_, $crate::dot::WideBf16>;
+
+            fn rms_norm(x: &mut [f32], weight: &[f32], eps: f32) => $crate::rows::rms_norm;
+            fn add(x: &mut [f32], y: &[f32]) => $crate::rows::add;
+            fn scale(x: &mut [f32], factor: f32) => $crate::rows::scale;
+            fn swiglu(gate: &mut [f32], up: &[f32]) => $crate::rows::swiglu;
+            fn geglu(gate: &mut [f32], up: &[f32]) => $crate::rows::geglu;
+            fn softcap(x: &mut [f32], cap: f32) => $crate::rows::softcap;
+            fn exp(x: &mut [f32]) => $crate::rows::exp;
+            fn softmax(x: &mut [f32]) => $crate::rows::softmax;
+            fn largest(x: &[f32]) -> f32 => $crate::rows::largest;
+
+            fn convert(x: &[f32], ty: $crate::KvType, out: &mut [u8]) => $crate::attention::convert;
+            fn attend(kv: &$crate::KvLayer, q: &[f32], head_kv: usize, pos: usize, params: &$crate::AttentionParams, out: &mut [f32]) => $crate::attention::attend;
         }
     };
 }

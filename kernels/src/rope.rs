@@ -1,0 +1,128 @@
+//! Rotary position embeddings: angles, and their application to heads.
+
+use crate::math::sin_cos;
+
+/// Which elements of a head are rotated together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopeLayout {
+    /// Neighbours: (0, 1), (2, 3), …
+    Norm,
+    /// First and second half: (0, d/2), (1, d/2 + 1), …
+    Neox,
+}
+
+/// What the angles are made of; the names are those of the `rope.*` metadata.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RopeParams {
+    /// Elements of a head that are rotated; even. The others stay.
+    pub n_dims: usize,
+    /// Base of the frequencies.
+    pub freq_base: f32,
+    /// Factor on all angles: 1 / scaling factor.
+    pub freq_scale: f32,
+    /// 0 for linear scaling, 1 for YaRN.
+    pub ext_factor: f32,
+    /// Factor on the rotated values.
+    pub attn_factor: f32,
+    /// Rotations over the original context above which YaRN does not scale.
+    pub beta_fast: f32,
+    /// Rotations over the original context below which YaRN scales fully.
+    pub beta_slow: f32,
+    /// Context length of the original training.
+    pub n_ctx_orig: usize,
+    /// Divisors of the angles, `n_dims / 2` of them.
+    pub factors: Option<Vec<f32>>,
+}
+
+/// Cosines and sines (times the magnitude), `[token][n_dims / 2]`.
+#[derive(Clone, Debug, Default)]
+pub struct RopeTable {
+    pairs: Vec<(f32, f32)>,
+    n_pairs: usize,
+}
+
+impl RopeParams {
+    /// Computes the table for positions `pos0..pos0 + n_tokens`.
+    ///
+    /// The undivided angle goes from pair to pair by one f32 multiplication, as in ggml.
+    pub fn fill(&self, table: &mut RopeTable, pos0: usize, n_tokens: usize) {
+        let n_pairs = self.n_dims / 2;
+        let step = f64::from(self.freq_base).powf(-2.0 / self.n_dims as f64) as f32;
+        let ramp = self.ramp();
+        let magnitude = if self.ext_factor == 0.0 {
+            self.attn_factor
+        } else {
+            self.attn_factor * (1.0 + 0.1 * f64::from(1.0 / self.freq_scale).ln() as f32)
+        };
+        table.n_pairs = n_pairs;
+        table.pairs.clear();
+        for pos in pos0..pos0 + n_tokens {
+            let mut base = pos as f32;
+            for i in 0..n_pairs {
+                let angle = base / self.factors.as_ref().map_or(1.0, |factors| factors[i]);
+                let scaled = self.freq_scale * angle;
+                let mix = ramp(i);
+                let angle = if mix == 0.0 { scaled } else { scaled * (1.0 - mix) + angle * mix };
+                let (sin, cos) = sin_cos(angle);
+                table.pairs.push((cos * magnitude, sin * magnitude));
+                base *= step;
+            }
+        }
+    }
+
+    /// YaRN's share of the unscaled angle for pair `i`; 0 without YaRN.
+    fn ramp(&self) -> impl Fn(usize) -> f32 {
+        let d = self.n_dims as f64;
+        let rotations = |beta: f32| {
+            let wavelength = self.n_ctx_orig as f64 / (f64::from(beta) * 2.0 * std::f64::consts::PI);
+            (d * wavelength.ln() / (2.0 * f64::from(self.freq_base).ln())) as f32
+        };
+        let low = rotations(self.beta_fast).floor().max(0.0);
+        let high = rotations(self.beta_slow).ceil().min(self.n_dims as f32 - 1.0);
+        let ext_factor = self.ext_factor;
+        move |i| {
+            if ext_factor == 0.0 {
+                return 0.0;
+            }
+            // ggml compares the pair's number with borders counted in pairs.
+            let y = (i as f32 - low) / (high - low).max(0.001);
+            ext_factor * (1.0 - y.clamp(0.0, 1.0))
+        }
+    }
+}
+
+impl RopeTable {
+    /// Rotates the heads of one token, in place.
+    pub(crate) fn rotate(&self, token: usize, row: &mut [f32], head_dim: usize, layout: RopeLayout) {
+        let pairs = &self.pairs[token * self.n_pairs..(token + 1) * self.n_pairs];
+        for head in row.chunks_exact_mut(head_dim) {
+            match layout {
+                RopeLayout::Norm => {
+                    for (x, &pair) in head.as_chunks_mut::<2>().0.iter_mut().zip(pairs) {
+                        *x = rotated(x[0], x[1], pair);
+                    }
+                }
+                RopeLayout::Neox => {
+                    let (first, rest) = head.split_at_mut(self.n_pairs);
+                    for ((x0, x1), &pair) in first.iter_mut().zip(rest).zip(pairs) {
+                        [*x0, *x1] = rotated(*x0, *x1, pair);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn n_tokens(&self) -> usize {
+        self.pairs.len() / self.n_pairs.max(1)
+    }
+
+    pub(crate) fn n_dims(&self) -> usize {
+        2 * self.n_pairs
+    }
+}
+
+/// Unfused on purpose: the same bits with and without FMA.
+#[inline(always)]
+fn rotated(x0: f32, x1: f32, (cos, sin): (f32, f32)) -> [f32; 2] {
+    [x0 * cos - x1 * sin, x0 * sin + x1 * cos]
+}

@@ -1,0 +1,304 @@
+//! One team of threads per model: the caller and its workers share out the tasks of one operation.
+//!
+//! Between operations workers spin briefly, because the next one usually follows within microseconds, then
+//! sleep. A worker that is still asleep when all tasks are taken is not waited for, so more threads than
+//! cores cost little.
+
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Looks at the state this often before going to sleep: some tens of microseconds.
+const SPINS: usize = 4_000;
+/// Bit 0 of the state: workers may join the current job.
+const OPEN: u64 = 1;
+/// What one joined worker adds to the state; bits 1 to 15 count them.
+const JOINED: u64 = 2;
+const JOINED_MASK: u64 = 0xfffe;
+/// Each job has a number of its own, in the bits above.
+const NEXT_JOB: u64 = 1 << 16;
+/// As many workers as the count in the state can hold, and then some margin.
+const MAX_THREADS: usize = 1024;
+
+type Job = *const (dyn Fn(usize) + Sync);
+
+struct Shared {
+    state: AtomicU64,
+    /// Written only while the state is closed and nobody has joined; read only by those who have joined.
+    job: UnsafeCell<Option<Job>>,
+    n_tasks: AtomicUsize,
+    next_task: AtomicUsize,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    stop: AtomicBool,
+    n_asleep: AtomicUsize,
+    sleep: Mutex<()>,
+    wake: Condvar,
+}
+
+// SAFETY: `job` is guarded by the state as its comment says; the closure behind it is `Sync`.
+unsafe impl Sync for Shared {}
+// SAFETY: the pointer in `job` is only used between the publication of a job and its end.
+unsafe impl Send for Shared {}
+
+/// A team of threads. Dropping it ends them.
+pub struct Team {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    busy: AtomicBool,
+}
+
+impl Team {
+    /// A team of `n_threads` (at least 1, at most 1024), the caller of [`Team::run`] included.
+    pub fn new(n_threads: usize) -> Team {
+        let shared = Arc::new(Shared {
+            state: AtomicU64::new(0),
+            job: UnsafeCell::new(None),
+            n_tasks: AtomicUsize::new(0),
+            next_task: AtomicUsize::new(0),
+            panic: Mutex::new(None),
+            stop: AtomicBool::new(false),
+            n_asleep: AtomicUsize::new(0),
+            sleep: Mutex::new(()),
+            wake: Condvar::new(),
+        });
+        // A system that refuses more threads gets a smaller team: the results are the same.
+        let workers = (1..n_threads.min(MAX_THREADS))
+            .map_while(|i| {
+                let shared = shared.clone();
+                let name = format!("qgguf-{i}");
+                std::thread::Builder::new().name(name).spawn(move || shared.work()).ok()
+            })
+            .collect();
+        Team { shared, workers, busy: AtomicBool::new(false) }
+    }
+
+    /// Threads in the team.
+    pub fn n_threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `task(0)`, …, `task(n_tasks - 1)`, each once, on any threads, and returns when all are done.
+    ///
+    /// A panic in a task comes out here. Called from inside a task, it runs the tasks one after the other.
+    pub fn run(&self, n_tasks: usize, task: impl Fn(usize) + Sync) {
+        if n_tasks <= 1 || self.workers.is_empty() || self.busy.swap(true, Ordering::Acquire) {
+            (0..n_tasks).for_each(task);
+            return;
+        }
+        let shared = &*self.shared;
+        let job: *const (dyn Fn(usize) + Sync + '_) = &task;
+        // SAFETY: only the lifetime changes; nobody uses the job after this function has returned.
+        let job = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), Job>(job) };
+        // SAFETY: the state is closed and nobody has joined since the last job ended.
+        unsafe { *shared.job.get() = Some(job) };
+        shared.n_tasks.store(n_tasks, Ordering::Relaxed);
+        shared.next_task.store(0, Ordering::Relaxed);
+        shared.state.fetch_add(NEXT_JOB | OPEN, Ordering::SeqCst);
+        if shared.n_asleep.load(Ordering::SeqCst) > 0 {
+            // The lock makes sure that a worker on its way to sleep is either asleep or sees the new state.
+            drop(lock(&shared.sleep));
+            shared.wake.notify_all();
+        }
+        shared.take_tasks(&task);
+        let mut state = shared.state.fetch_and(!OPEN, Ordering::AcqRel);
+        let mut spins = 0;
+        while state & JOINED_MASK != 0 {
+            wait(&mut spins);
+            state = shared.state.load(Ordering::Acquire);
+        }
+        self.busy.store(false, Ordering::Release);
+        if let Some(panic) = lock(&shared.panic).take() {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Cuts `data` into chunks of `chunk` values and calls `task(index, chunk)` for each.
+    pub fn run_chunks<T: Send>(&self, data: &mut [T], chunk: usize, task: impl Fn(usize, &mut [T]) + Sync) {
+        let chunk = chunk.max(1);
+        let n = data.len();
+        let data = SharedSlice::new(data);
+        self.run(n.div_ceil(chunk), |i| {
+            let start = i * chunk;
+            // SAFETY: every task has an index of its own, so the ranges do not meet.
+            task(i, unsafe { data.range(start, chunk.min(n - start)) });
+        });
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        drop(lock(&self.shared.sleep));
+        self.shared.wake.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker cannot panic outside a task, and those are caught.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    /// A worker's life.
+    fn work(&self) {
+        let mut last_job = 0;
+        let mut spins = 0;
+        while !self.stop.load(Ordering::SeqCst) {
+            let state = self.state.load(Ordering::SeqCst);
+            if !self.joinable(state, last_job) {
+                self.idle(&mut spins, last_job);
+                continue;
+            }
+            let joined = state + JOINED;
+            if self.state.compare_exchange(state, joined, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            last_job = state / NEXT_JOB;
+            spins = 0;
+            // SAFETY: joined, so the job stays as it is until this thread leaves.
+            let job = unsafe { (*self.job.get()).expect("an open state has a job") };
+            // SAFETY: the caller of `run` keeps the closure alive until all who joined have left.
+            self.take_tasks(unsafe { &*job });
+            self.state.fetch_sub(JOINED, Ordering::AcqRel);
+        }
+    }
+
+    fn joinable(&self, state: u64, last_job: u64) -> bool {
+        state & OPEN != 0 && state / NEXT_JOB != last_job
+    }
+
+    fn idle(&self, spins: &mut usize, last_job: u64) {
+        if *spins < SPINS {
+            *spins += 1;
+            std::hint::spin_loop();
+            return;
+        }
+        *spins = 0;
+        let guard = lock(&self.sleep);
+        self.n_asleep.fetch_add(1, Ordering::SeqCst);
+        let idle =
+            !self.joinable(self.state.load(Ordering::SeqCst), last_job) && !self.stop.load(Ordering::SeqCst);
+        if idle {
+            drop(self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner));
+        }
+        self.n_asleep.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn take_tasks(&self, task: &(dyn Fn(usize) + Sync)) {
+        let n_tasks = self.n_tasks.load(Ordering::Relaxed);
+        loop {
+            let i = self.next_task.fetch_add(1, Ordering::Relaxed);
+            if i >= n_tasks {
+                return;
+            }
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task(i))) {
+                lock(&self.panic).get_or_insert(panic);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Spins at first, then leaves the core to others: what is waited for may need it.
+fn wait(spins: &mut usize) {
+    *spins += 1;
+    if *spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+}
+
+/// A slice whose parts are written by different tasks.
+pub(crate) struct SharedSlice<'a, T> {
+    data: *mut T,
+    len: usize,
+    borrow: std::marker::PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it gives out parts of a `&mut [T]`, disjoint ones by the contract of `range`.
+unsafe impl<T: Send> Sync for SharedSlice<'_, T> {}
+
+impl<'a, T> SharedSlice<'a, T> {
+    pub(crate) fn new(data: &'a mut [T]) -> SharedSlice<'a, T> {
+        SharedSlice { data: data.as_mut_ptr(), len: data.len(), borrow: std::marker::PhantomData }
+    }
+
+    /// `len` values from `start`.
+    ///
+    /// # Safety
+    /// No two parts in use at the same time overlap.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn range(&self, start: usize, len: usize) -> &mut [T] {
+        assert!(start <= self.len && len <= self.len - start);
+        // SAFETY: inside the borrowed slice by the assertion, not shared by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(start), len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_runs_once() {
+        for n_threads in [1, 2, 3, 7] {
+            let team = Team::new(n_threads);
+            for n_tasks in (0..50).chain([1000]) {
+                let counts: Vec<_> = (0..n_tasks).map(|_| AtomicUsize::new(0)).collect();
+                team.run(n_tasks, |i| {
+                    counts[i].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1), "{n_threads} {n_tasks}");
+            }
+        }
+    }
+
+    #[test]
+    fn sleeping_workers_wake_up_and_many_small_jobs_finish() {
+        let team = Team::new(4);
+        let sum = AtomicUsize::new(0);
+        for round in 0..20_000 {
+            if round % 5_000 == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            team.run(3, |i| {
+                sum.fetch_add(i, Ordering::Relaxed);
+            });
+        }
+        assert_eq!(sum.into_inner(), 3 * 20_000);
+    }
+
+    #[test]
+    fn a_panic_in_a_task_reaches_the_caller_and_the_team_goes_on() {
+        let team = Team::new(3);
+        let caught = catch_unwind(AssertUnwindSafe(|| team.run(10, |i| assert!(i != 4, "task four"))));
+        assert!(caught.is_err());
+        let sum = AtomicUsize::new(0);
+        team.run(10, |i| {
+            sum.fetch_add(i, Ordering::Relaxed);
+        });
+        assert_eq!(sum.into_inner(), 45);
+    }
+
+    #[test]
+    fn a_run_inside_a_task_is_done_by_that_thread() {
+        let team = Team::new(2);
+        let sum = AtomicUsize::new(0);
+        team.run(4, |_| {
+            team.run(4, |i| {
+                sum.fetch_add(i, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(sum.into_inner(), 24);
+    }
+
+    #[test]
+    fn chunks_cover_the_slice() {
+        let team = Team::new(3);
+        let mut data = vec![0; 103];
+        team.run_chunks(&mut data, 10, |i, chunk| chunk.fill(i + 1));
+        assert!(data.iter().enumerate().all(|(at, &v)| v == at / 10 + 1));
+    }
+}
