@@ -3,9 +3,9 @@
 //! One file per instruction set; each implements [`crate::simd::Simd`] for its token, lists its features
 //! once, and stamps its table. These files hold the only intrinsics of the project.
 
-mod portable;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod portable;
 
 use crate::table::Table;
 
