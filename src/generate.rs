@@ -96,7 +96,7 @@ pub fn generate(
     let start = Instant::now();
     let (_, kept) = session.eval_prompt(prompt)?;
     let prompt_time = start.elapsed();
-    sampler.reset();
+    sampler.forget();
     prompt.iter().for_each(|&token| sampler.accept(token));
 
     let start = Instant::now();

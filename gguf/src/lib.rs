@@ -12,8 +12,10 @@ mod metadata;
 mod reader;
 mod split;
 mod types;
+mod writer;
 
 pub use error::{Error, Fault};
 pub use file::{GgufFile, TensorInfo, TensorView};
 pub use metadata::{Metadata, MetadataArray, MetadataValue, StringArray};
 pub use types::GgmlType;
+pub use writer::{GgufWriter, TensorSpec, WriteError};

@@ -196,7 +196,7 @@ fn parse_strings(c: &mut Cursor<'_>, key: &str, n: u64) -> Result<StringArray, F
     Ok(strings)
 }
 
-fn alignment(metadata: &Metadata) -> Result<u32, Fault> {
+pub(crate) fn alignment(metadata: &Metadata) -> Result<u32, Fault> {
     const KEY: &str = "general.alignment";
     let wrong = |found: String| {
         let expected = format!("u32, a power of two up to {MAX_ALIGNMENT}");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use qgguf_gguf::dequantize::dequantize_row;
-use qgguf_gguf::{GgmlType, GgufFile};
+use qgguf_gguf::{GgmlType, GgufFile, GgufWriter, TensorSpec};
 
 /// The folder of reference data, or `None` with a visible note; its absence fails in CI.
 fn fixtures(test: &str) -> Option<PathBuf> {
@@ -83,4 +83,28 @@ fn every_reference_file_opens() {
             file.tensors().iter().all(|t| file.tensor(&t.name).unwrap().bytes().len() as u64 == t.n_bytes)
         );
     }
+}
+
+#[test]
+fn writing_what_was_read_gives_the_same_bytes() {
+    let Some(dir) = fixtures("writing_what_was_read_gives_the_same_bytes") else { return };
+    let out = tempfile::tempdir().unwrap();
+    let target = out.path().join("copy.gguf");
+    for path in ggufs(&dir) {
+        let file = GgufFile::open(&path).unwrap();
+        let specs: Vec<TensorSpec> = file.tensors().iter().map(TensorSpec::from).collect();
+        let mut writer = GgufWriter::create(&target, file.version(), file.metadata(), &specs).unwrap();
+        for tensor in file.tensors() {
+            // Pieces of an odd size, to cross the borders of blocks.
+            file.tensor(&tensor.name)
+                .unwrap()
+                .bytes()
+                .chunks(100_003)
+                .for_each(|part| writer.write(part).unwrap());
+        }
+        writer.finish().unwrap();
+        let (copy, original) = (std::fs::read(&target).unwrap(), std::fs::read(&path).unwrap());
+        assert!(copy == original, "{}: {} bytes, originally {}", path.display(), copy.len(), original.len());
+    }
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1, "temporary files are left");
 }

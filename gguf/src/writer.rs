@@ -1,0 +1,266 @@
+//! Writes GGUF files: the header first, then tensor after tensor, in pieces of any size.
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::metadata::number_types;
+use crate::reader::{self, MAX_DIMS, MAX_TENSOR_NAME};
+use crate::{GgmlType, Metadata, MetadataArray, MetadataValue, TensorInfo};
+
+/// A tensor that will be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// Its name, at most 63 bytes.
+    pub name: String,
+    /// Its dimensions, row length first; at most 4.
+    pub shape: Vec<u64>,
+    /// The type of its blocks.
+    pub ty: GgmlType,
+}
+
+impl From<&TensorInfo> for TensorSpec {
+    fn from(info: &TensorInfo) -> TensorSpec {
+        TensorSpec { name: info.name.clone(), shape: info.shape.clone(), ty: info.ty }
+    }
+}
+
+/// Why a file cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The operating system says no.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// What was asked for would be no valid GGUF.
+    #[error("{path}: {reason}", path = path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// Writes one GGUF beside its target and puts it there when it is complete.
+///
+/// Nothing is kept of tensor data. Dropped unfinished, it leaves no trace and the target as it was.
+pub struct GgufWriter {
+    out: BufWriter<NamedTempFile>,
+    path: PathBuf,
+    alignment: u64,
+    /// Bytes written so far.
+    at: u64,
+    tensors: Vec<(String, u64)>,
+    /// The tensor being written, and its bytes that are still to come.
+    current: usize,
+    missing: u64,
+}
+
+impl GgufWriter {
+    /// Writes the header of a file of `version` (3, or 2 to keep that of an old file) for `path`.
+    ///
+    /// Data is aligned to `general.alignment`, to 32 if that is absent.
+    pub fn create(
+        path: impl AsRef<Path>,
+        version: u32,
+        metadata: &Metadata,
+        tensors: &[TensorSpec],
+    ) -> Result<GgufWriter, WriteError> {
+        let path = path.as_ref().to_owned();
+        let invalid = |reason: String| WriteError::Invalid { path: path.clone(), reason };
+        let alignment = reader::alignment(metadata).map_err(|fault| invalid(fault.to_string()))?;
+        let header = header(version, metadata, tensors, alignment).map_err(invalid)?;
+        let sizes =
+            tensors.iter().map(|t| (t.name.clone(), size(t).expect("checked for the header"))).collect();
+        let io = |source| WriteError::Io { path: path.clone(), source };
+        let dir = match path.parent() {
+            Some(dir) if !dir.as_os_str().is_empty() => dir,
+            _ => Path::new("."),
+        };
+        let file = tempfile::Builder::new().prefix(".qgguf-").suffix(".part").tempfile_in(dir).map_err(io)?;
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        out.write_all(&header).map_err(io)?;
+        let mut writer = GgufWriter {
+            out,
+            alignment: alignment.into(),
+            at: header.len() as u64,
+            tensors: sizes,
+            current: 0,
+            missing: 0,
+            path,
+        };
+        // A file without tensors ends with its metadata, as Python's writer (which makes all vocabularies) has it.
+        if !tensors.is_empty() {
+            writer.pad()?;
+        }
+        writer.start();
+        Ok(writer)
+    }
+
+    /// Writes the next bytes of tensor data; tensors follow each other in the order given.
+    pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), WriteError> {
+        while !bytes.is_empty() {
+            if self.current == self.tensors.len() {
+                return Err(self.invalid("more data than the tensors take".to_owned()));
+            }
+            let n = self.missing.min(bytes.len() as u64) as usize;
+            let (now, later) = bytes.split_at(n);
+            self.put(now)?;
+            self.missing -= n as u64;
+            bytes = later;
+            self.end_tensor()?;
+        }
+        Ok(())
+    }
+
+    /// Puts the file in its place.
+    pub fn finish(mut self) -> Result<(), WriteError> {
+        if let Some((name, size)) = self.tensors.get(self.current) {
+            let reason = format!("tensor \"{name}\" got {} of {size} bytes", size - self.missing);
+            return Err(self.invalid(reason));
+        }
+        let path = std::mem::take(&mut self.path);
+        let io = |source| WriteError::Io { path: path.clone(), source };
+        let file = self.out.into_inner().map_err(|e| io(e.into_error()))?;
+        file.as_file().sync_all().map_err(io)?;
+        keep_mode(file.as_file(), &path).map_err(io)?;
+        file.persist(&path).map_err(|e| io(e.error))?;
+        Ok(())
+    }
+
+    /// Moves on past complete tensors.
+    fn end_tensor(&mut self) -> Result<(), WriteError> {
+        if self.missing == 0 && self.current < self.tensors.len() {
+            self.pad()?;
+            self.current += 1;
+            self.start();
+        }
+        Ok(())
+    }
+
+    /// Begins the current tensor; those without data are complete at once.
+    fn start(&mut self) {
+        while self.tensors.get(self.current).is_some_and(|(_, size)| *size == 0) {
+            self.current += 1;
+        }
+        self.missing = self.tensors.get(self.current).map_or(0, |(_, size)| *size);
+    }
+
+    fn pad(&mut self) -> Result<(), WriteError> {
+        let n = self.at.next_multiple_of(self.alignment) - self.at;
+        self.put(&vec![0; n as usize])
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
+        self.at += bytes.len() as u64;
+        self.out.write_all(bytes).map_err(|source| WriteError::Io { path: self.path.clone(), source })
+    }
+
+    fn invalid(&self, reason: String) -> WriteError {
+        WriteError::Invalid { path: self.path.clone(), reason }
+    }
+}
+
+/// Temporary files are private; the result gets the mode that it replaces, or that of a new file.
+#[cfg(unix)]
+fn keep_mode(file: &std::fs::File, target: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(target).map_or(0o644, |old| old.permissions().mode());
+    file.set_permissions(std::fs::Permissions::from_mode(mode))
+}
+
+#[cfg(not(unix))]
+fn keep_mode(_: &std::fs::File, _: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Bytes of a tensor's data.
+fn size(tensor: &TensorSpec) -> Option<u64> {
+    let row = usize::try_from(tensor.shape.first().copied().unwrap_or(1)).ok()?;
+    let rows = tensor.shape.iter().skip(1).try_fold(1u64, |n, &dim| n.checked_mul(dim))?;
+    (tensor.ty.row_bytes(row)? as u64).checked_mul(rows)
+}
+
+fn header(
+    version: u32,
+    metadata: &Metadata,
+    tensors: &[TensorSpec],
+    alignment: u32,
+) -> Result<Vec<u8>, String> {
+    if !(2..=3).contains(&version) {
+        return Err(format!("GGUF version {version} cannot be written (possible: 2 and 3)"));
+    }
+    let mut out = b"GGUF".to_vec();
+    out.extend(version.to_le_bytes());
+    out.extend((tensors.len() as u64).to_le_bytes());
+    out.extend((metadata.len() as u64).to_le_bytes());
+    for (key, value) in metadata.iter() {
+        string(&mut out, key);
+        out.extend(value.type_id().to_le_bytes());
+        put_value(&mut out, value);
+    }
+    let mut offset = 0u64;
+    for tensor in tensors {
+        if tensor.name.len() > MAX_TENSOR_NAME || tensor.shape.len() > MAX_DIMS {
+            return Err(format!(
+                "tensor \"{}\": names have at most {MAX_TENSOR_NAME} bytes, shapes at most {MAX_DIMS} dimensions",
+                tensor.name
+            ));
+        }
+        let size = size(tensor).ok_or_else(|| {
+            format!(
+                "tensor \"{}\": no whole number of {} blocks in {:?}",
+                tensor.name, tensor.ty, tensor.shape
+            )
+        })?;
+        string(&mut out, &tensor.name);
+        out.extend((tensor.shape.len() as u32).to_le_bytes());
+        tensor.shape.iter().for_each(|dim| out.extend(dim.to_le_bytes()));
+        out.extend(tensor.ty.id().to_le_bytes());
+        out.extend(offset.to_le_bytes());
+        let end = offset.checked_add(size).and_then(|end| end.checked_next_multiple_of(alignment.into()));
+        offset = end.ok_or_else(|| format!("tensor \"{}\" ends beyond 2^64 bytes", tensor.name))?;
+    }
+    Ok(out)
+}
+
+fn string(out: &mut Vec<u8>, s: &str) {
+    out.extend((s.len() as u64).to_le_bytes());
+    out.extend(s.as_bytes());
+}
+
+fn put_value(out: &mut Vec<u8>, value: &MetadataValue) {
+    macro_rules! values {
+        ($(($v:ident, $t:ty, $id:literal, $name:literal)),*) => {
+            match value {
+                $(MetadataValue::$v(v) => out.extend(v.to_le_bytes()),)*
+                MetadataValue::Bool(v) => out.push((*v).into()),
+                MetadataValue::String(v) => string(out, v),
+                MetadataValue::Array(array) => put_array(out, array),
+            }
+        };
+    }
+    number_types!(values);
+}
+
+fn put_array(out: &mut Vec<u8>, array: &MetadataArray) {
+    out.extend(array.type_id().to_le_bytes());
+    out.extend((array.len() as u64).to_le_bytes());
+    macro_rules! arrays {
+        ($(($v:ident, $t:ty, $id:literal, $name:literal)),*) => {
+            match array {
+                $(MetadataArray::$v(a) => a.iter().for_each(|v| out.extend(v.to_le_bytes())),)*
+                MetadataArray::Bool(a) => out.extend(a.iter().map(|&v| u8::from(v))),
+                MetadataArray::String(a) => a.iter().for_each(|s| string(out, s)),
+            }
+        };
+    }
+    number_types!(arrays);
+}

@@ -1,0 +1,4 @@
+//! End-to-end tests of the command, in one binary.
+
+mod fixtures;
+mod reference;
