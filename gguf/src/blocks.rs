@@ -139,6 +139,15 @@ BlockNVFP4 = NVFP4, 64 weights, 36 bytes { /// UE4M3 scales.
     scales: [u8; 4], /// Nibbles, 8 bytes a sub-block.
     qs: [u8; 32] });
 
+block!(/// 128 weights of one bit: `d` or `-d`.
+BlockQ1_0 = Q1_0, 128 weights, 18 bytes { /// f16 magnitude.
+    d: [u8; 2], /// Bit j mod 8 of byte j / 8 is weight j; set means positive.
+    qs: [u8; 16] });
+block!(/// 64 weights of 2 bits, `(code - 1) * d`.
+BlockQ2_0 = Q2_0, 64 weights, 18 bytes { /// f16 scale.
+    d: [u8; 2], /// 2-bit codes, four consecutive weights to a byte.
+    qs: [u8; 16] });
+
 /// Values of the codes of [`BlockIQ4NL`] and [`BlockIQ4XS`].
 pub const NL4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
@@ -155,7 +164,7 @@ pub fn e8m0_half(e: u8) -> f32 {
 #[inline(always)]
 pub fn ue4m3_half(x: u8) -> f32 {
     let (exponent, mantissa) = (i32::from(x >> 3 & 15), f32::from(x & 7));
-    match (x & 0x7f, exponent) {
+    match (x, exponent) {
         (0 | 0x7f, _) => 0.0,
         (_, 0) => mantissa * 2f32.powi(-10),
         _ => (1.0 + mantissa / 8.0) * f32::from_bits((exponent + 127 - 8) as u32 * (1 << 23)),
@@ -203,5 +212,5 @@ impl BlockIQ4XS {
 #[inline(always)]
 pub fn ternary_digit(byte: u8, n: usize) -> i8 {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
-    (u16::from(byte.wrapping_mul(POWERS[n])) * 3 >> 8) as i8
+    ((u16::from(byte.wrapping_mul(POWERS[n])) * 3) >> 8) as i8
 }

@@ -3,7 +3,7 @@
 //! Written for clarity, from the format alone; the fast paths elsewhere are tested against it. Every product
 //! is a single f32 operation in the order written, so results equal ggml's bit for bit.
 
-use half::{bf16, f16};
+use half::f16;
 
 use crate::GgmlType;
 use crate::blocks::*;
@@ -16,7 +16,7 @@ pub enum DequantizeError {
     #[error("type {0} cannot be dequantized")]
     Unsupported(GgmlType),
     /// The bytes are not those of so many weights.
-    #[error("{weights} weights of type {ty} take {expected:?} bytes, not {found}")]
+    #[error("{found} bytes are not {weights} weights of type {ty}{}", expected.map_or(String::new(), |n| format!(", which take {n}")))]
     Length {
         /// The type.
         ty: GgmlType,
@@ -51,7 +51,7 @@ fn function(ty: GgmlType) -> Option<Row> {
     Some(match ty {
         GgmlType::F32 => |b, out| numbers(b, out, f32::from_le_bytes),
         GgmlType::F16 => |b, out| numbers(b, out, |v| f16::from_le_bytes(v).to_f32()),
-        GgmlType::BF16 => |b, out| numbers(b, out, |v| bf16::from_le_bytes(v).to_f32()),
+        GgmlType::BF16 => |b, out| numbers(b, out, |[low, high]| f32::from_le_bytes([0, 0, low, high])),
         GgmlType::Q4_0 => each::<BlockQ4_0, 32>(),
         GgmlType::Q4_1 => each::<BlockQ4_1, 32>(),
         GgmlType::Q5_0 => each::<BlockQ5_0, 32>(),
@@ -69,6 +69,8 @@ fn function(ty: GgmlType) -> Option<Row> {
         GgmlType::TQ2_0 => each::<BlockTQ2_0, 256>(),
         GgmlType::MXFP4 => each::<BlockMXFP4, 32>(),
         GgmlType::NVFP4 => each::<BlockNVFP4, 64>(),
+        GgmlType::Q1_0 => each::<BlockQ1_0, 128>(),
+        GgmlType::Q2_0 => each::<BlockQ2_0, 64>(),
         _ => return None,
     })
 }
@@ -271,5 +273,19 @@ impl Dequantize<256> for BlockTQ2_0 {
     fn weights(&self, out: &mut [f32; 256]) {
         let d = f16_at(self.d);
         *out = std::array::from_fn(|w| (two_bits(&self.qs, w) - 1) as f32 * d);
+    }
+}
+
+impl Dequantize<128> for BlockQ1_0 {
+    fn weights(&self, out: &mut [f32; 128]) {
+        let d = f16_at(self.d);
+        *out = std::array::from_fn(|j| if self.qs[j / 8] >> (j % 8) & 1 == 1 { d } else { -d });
+    }
+}
+
+impl Dequantize<64> for BlockQ2_0 {
+    fn weights(&self, out: &mut [f32; 64]) {
+        let d = f16_at(self.d);
+        *out = std::array::from_fn(|j| (i32::from(self.qs[j / 4] >> (2 * (j % 4)) & 3) - 1) as f32 * d);
     }
 }

@@ -17,11 +17,11 @@ fn fixtures(test: &str) -> Option<PathBuf> {
     None
 }
 
-const TYPES: [GgmlType; 18] = {
+const TYPES: [GgmlType; 20] = {
     use GgmlType::*;
     [
         F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, TQ1_0, TQ2_0,
-        MXFP4, NVFP4,
+        MXFP4, NVFP4, Q1_0, Q2_0,
     ]
 };
 

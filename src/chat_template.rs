@@ -1,1 +1,0 @@
-//! chat_template

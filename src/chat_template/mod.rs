@@ -1,0 +1,159 @@
+//! Chat templates: from messages to the text of a prompt.
+//!
+//! A GGUF carries the Jinja template of its model as text. [`ChatTemplate`] renders it as the Python library
+//! `transformers` does, byte for byte, or fails with the line: a prompt that differs silently makes a model worse
+//! without anybody noticing. Templates come from strangers, so a rendering has a budget of steps and bytes, and runs
+//! on a thread of its own whose stack is large enough for any nesting that the budget can pay for.
+
+mod clock;
+mod environment;
+mod error;
+mod generation;
+mod message;
+mod methods;
+mod python;
+
+use minijinja::{Environment, Value};
+use serde_json::Map;
+
+pub use clock::LocalTime;
+use error::Raised;
+pub use error::{TemplateError, TemplateErrorKind};
+pub use message::Message;
+use message::{Converted, to_engine};
+
+/// Longer templates are refused, bytes. Real ones stay below 64 KiB.
+const MAX_SOURCE: usize = 256 << 10;
+
+/// The name under which the one template is compiled.
+const NAME: &str = "chat";
+
+/// The texts of a tokenizer's special tokens, as templates name them: `bos_token`, `eos_token`, `pad_token` ...
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpecialTokens(Vec<(String, String)>);
+
+impl SpecialTokens {
+    /// The two tokens that most templates use.
+    pub fn new(bos: &str, eos: &str) -> SpecialTokens {
+        SpecialTokens::default().with("bos_token", bos).with("eos_token", eos)
+    }
+
+    /// Adds a token under its name in templates. A token that is not added is undefined and prints as nothing.
+    pub fn with(mut self, name: &str, text: &str) -> SpecialTokens {
+        self.0.push((name.to_owned(), text.to_owned()));
+        self
+    }
+}
+
+/// What a rendering depends on besides the messages.
+#[derive(Debug, Clone, Default)]
+pub struct RenderOptions {
+    /// Descriptions of the tools that the model may call, usually an array of JSON schemas of functions.
+    pub tools: Option<serde_json::Value>,
+    /// Whether to end with the header of an answer, so that the model writes one.
+    pub add_generation_prompt: bool,
+    /// Further variables, such as `enable_thinking`. They win over special tokens of the same name.
+    pub kwargs: Map<String, serde_json::Value>,
+    /// What `strftime_now` takes for now; the system's clock if `None`.
+    pub now: Option<LocalTime>,
+}
+
+/// A compiled chat template.
+#[derive(Debug, Clone)]
+pub struct ChatTemplate {
+    source: String,
+    env: Environment<'static>,
+    specials: SpecialTokens,
+}
+
+impl ChatTemplate {
+    /// Compiles a template.
+    ///
+    /// # Errors
+    /// A syntax error, with its line; a template of more than 256 KiB.
+    pub fn new(source: &str, specials: SpecialTokens) -> Result<ChatTemplate, TemplateError> {
+        if source.len() > MAX_SOURCE {
+            let detail =
+                format!("the template has {} bytes, more than {MAX_SOURCE} are not accepted", source.len());
+            return Err(TemplateError::limit(detail));
+        }
+        let source = source.to_owned();
+        let env = on_large_stack(|| {
+            let mut env = environment::environment();
+            env.add_template_owned(NAME, generation::as_with_blocks(&source))
+                .map_err(|e| TemplateError::new(&e, &source))?;
+            Ok(env)
+        })?;
+        Ok(ChatTemplate { source, env, specials })
+    }
+
+    /// The text of the template.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Renders the prompt for `messages`.
+    ///
+    /// # Errors
+    /// What the template raises itself (`raise_exception`), anything it does that Jinja would refuse or that this
+    /// engine does not know, and a template that works or writes far more than its messages call for; each with the
+    /// line.
+    pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, TemplateError> {
+        on_large_stack(|| {
+            let mut size = Converted::default();
+            let context = self.context(messages, options, &mut size);
+            let mut env = self.env.clone();
+            env.set_fuel(Some(fuel(&size)));
+            let template = env.get_template(NAME).map_err(|e| TemplateError::new(&e, &self.source))?;
+            template.render(context).map_err(|e| TemplateError::new(&e, &self.source))
+        })
+    }
+
+    /// The template's variables. Later ones win, in the order in which the reference renderer lets them.
+    fn context(&self, messages: &[Message], options: &RenderOptions, size: &mut Converted) -> Value {
+        let now = options.now.unwrap_or_else(LocalTime::now);
+        let mut variables = vec![("strftime_now".to_owned(), environment::strftime_now(now))];
+        variables
+            .extend(self.specials.0.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str()))));
+        let messages: Value = messages.iter().map(|message| message.to_engine(size)).collect();
+        variables.push(("messages".into(), messages));
+        variables.push((
+            "tools".into(),
+            options.tools.as_ref().map_or(Value::from(()), |tools| to_engine(tools, size)),
+        ));
+        variables.push(("documents".into(), Value::from(())));
+        variables.push(("add_generation_prompt".into(), Value::from(options.add_generation_prompt)));
+        variables.extend(options.kwargs.iter().map(|(name, value)| (name.clone(), to_engine(value, size))));
+        Value::from_pairs(variables)
+    }
+}
+
+/// The budget of one rendering: an instruction or 64 bytes of text cost one unit.
+///
+/// Real templates spend a few hundred instructions on a message and copy its text a few times; one that looks at
+/// all messages for each message still fits for a thousand of them.
+fn fuel(size: &Converted) -> u64 {
+    const BASE: u64 = 1_000_000;
+    const PER_VALUE: u64 = 2_000;
+    const MAX: u64 = 20_000_000;
+    (BASE + PER_VALUE * size.values as u64 + size.bytes as u64).min(MAX)
+}
+
+/// Runs `job` on a thread with a stack for the deepest nesting that a template can build.
+///
+/// A step of the budget can put one list into another, and values are dropped and compared recursively. The memory is
+/// only reserved: pages that are never touched cost nothing.
+fn on_large_stack<T: Send>(
+    job: impl FnOnce() -> Result<T, TemplateError> + Send,
+) -> Result<T, TemplateError> {
+    const STACK: usize = if cfg!(target_pointer_width = "64") { 1 << 30 } else { 64 << 20 };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("chat-template".into()).stack_size(STACK);
+        let thread = thread.spawn_scoped(scope, job);
+        let thread = thread.map_err(|e| TemplateError::limit(format!("cannot start a thread: {e}")))?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,464 @@
+//! The sampler against exact probabilities, and against a reference that sorts everything.
+
+use super::*;
+use proptest::prelude::*;
+
+const LOGITS: [f32; 5] = [2.0, 1.0, 0.5, 0.0, -1.0];
+
+fn sampler(params: SamplerParams) -> Sampler {
+    Sampler::new(params, Some(1)).unwrap()
+}
+
+/// The tokens seen in 10,000 draws.
+fn support(params: SamplerParams, logits: &[f32]) -> Vec<u32> {
+    let mut sampler = sampler(params);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..10_000 {
+        seen.insert(sampler.sample(logits).unwrap());
+    }
+    seen.into_iter().collect()
+}
+
+/// The set that is left, and that it is what the draws see.
+fn kept(params: SamplerParams, logits: &[f32]) -> Vec<u32> {
+    let mut kept: Vec<u32> =
+        sampler(params.clone()).distribution(logits).unwrap().iter().map(|&(id, _)| id).collect();
+    kept.sort_unstable();
+    assert_eq!(support(params, logits), kept);
+    kept
+}
+
+fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exps: Vec<f64> = logits.iter().map(|&l| (f64::from(l - max) / temperature).exp()).collect();
+    let sum: f64 = exps.iter().sum();
+    exps.iter().map(|e| e / sum).collect()
+}
+
+#[test]
+fn top_k_two_keeps_two() {
+    assert_eq!(kept(SamplerParams { top_k: 2, ..SamplerParams::neutral() }, &LOGITS), [0, 1]);
+}
+
+#[test]
+fn top_p_keeps_the_crossing_token() {
+    assert_eq!(kept(SamplerParams { top_p: 0.9, ..SamplerParams::neutral() }, &LOGITS), [0, 1, 2, 3]);
+    let half = SamplerParams { top_p: 0.5, ..SamplerParams::neutral() };
+    assert_eq!(kept(half.clone(), &LOGITS), [0]);
+    assert_eq!(kept(SamplerParams { temperature: 2.0, ..half }, &LOGITS), [0, 1]);
+}
+
+#[test]
+fn top_p_keeps_at_least_one_and_is_exact_on_equal_logits() {
+    assert_eq!(kept(SamplerParams { top_p: 0.0, ..SamplerParams::neutral() }, &LOGITS), [0]);
+    for (p, n) in [(0.1, 1), (0.3, 3), (0.6, 6), (0.61, 7), (0.7, 7), (0.9, 9), (0.99, 10), (1.0, 10)] {
+        let want: Vec<u32> = (0..n).collect();
+        assert_eq!(kept(SamplerParams { top_p: p, ..SamplerParams::neutral() }, &[0.25; 10]), want, "{p}");
+    }
+}
+
+#[test]
+fn top_k_one_does_not_depend_on_top_p() {
+    for top_p in [0.0, 0.01, 0.5, 0.9, 1.0] {
+        assert_eq!(kept(SamplerParams { top_k: 1, top_p, ..SamplerParams::neutral() }, &LOGITS), [0]);
+    }
+}
+
+#[test]
+fn top_k_zero_negative_or_the_vocabulary_is_off() {
+    let draws = |top_k| {
+        let mut sampler = sampler(SamplerParams { top_k, ..SamplerParams::neutral() });
+        (0..200).map(|_| sampler.sample(&LOGITS).unwrap()).collect::<Vec<_>>()
+    };
+    let off = draws(0);
+    for top_k in [-1, i32::MIN, 5, 6, i32::MAX] {
+        assert_eq!(draws(top_k), off, "{top_k}");
+        assert_eq!(kept(SamplerParams { top_k, ..SamplerParams::neutral() }, &LOGITS), [0, 1, 2, 3, 4]);
+    }
+}
+
+#[test]
+fn top_p_after_top_k_sees_the_renormalised_rest() {
+    // Of {0, 1} token 0 has 0.731 (of all five 0.563), so it alone reaches 0.7.
+    let params = SamplerParams { top_k: 2, top_p: 0.7, ..SamplerParams::neutral() };
+    assert_eq!(kept(params.clone(), &LOGITS), [0]);
+    let order = "top_p;top_k".parse::<Order>().unwrap().stages;
+    assert_eq!(kept(SamplerParams { order, ..params }, &LOGITS), [0, 1]);
+}
+
+#[test]
+fn temperature_zero_is_the_lowest_best_token_whatever_else() {
+    let logits = [0.0, 3.0, -1.0, 3.0, 3.0];
+    for order in ["", "top_k;typ_p;top_p", "typ_p", "penalties;temperature;min_p"] {
+        let order = order.parse::<Order>().unwrap().stages;
+        let params = SamplerParams {
+            temperature: 0.0,
+            top_k: 2,
+            top_p: 0.1,
+            typical_p: 0.1,
+            min_p: 1.0,
+            order,
+            ..SamplerParams::default()
+        };
+        assert_eq!(support(params, &logits), [1]);
+    }
+    let params = SamplerParams { temperature: -1.0, ..SamplerParams::default() };
+    assert_eq!(support(params, &[0.0, -0.0, -1.0]), [0]);
+    assert_eq!(support(SamplerParams::greedy(), &[-0.0, 0.0]), [0]);
+}
+
+#[test]
+fn temperature_moves_probability_monotonically() {
+    let of_best = |temperature| {
+        sampler(SamplerParams { temperature, ..SamplerParams::neutral() }).distribution(&LOGITS).unwrap()[0].1
+    };
+    assert!(of_best(0.5) > of_best(1.0) && of_best(1.0) > of_best(2.0));
+    assert_eq!(of_best(1e-38), 1.0);
+    assert_eq!(of_best(f32::MIN_POSITIVE / 1024.0), 1.0);
+    assert!((of_best(f32::MAX) - 0.2).abs() < 1e-6);
+}
+
+#[test]
+fn huge_logits_are_fine() {
+    let logits = [1e4, -1e4, 0.0];
+    for temperature in [0.1, 1.0, 2.0] {
+        let params = SamplerParams { temperature, ..SamplerParams::neutral() };
+        assert_eq!(sampler(params).distribution(&logits).unwrap(), [(0, 1.0)]);
+    }
+    let flat = SamplerParams { temperature: 1e6, ..SamplerParams::neutral() };
+    for (id, p) in sampler(flat).distribution(&logits).unwrap() {
+        assert!((p - softmax(&logits, 1e6)[id as usize]).abs() < 1e-7);
+    }
+    assert_eq!(support(SamplerParams::neutral(), &[f32::MAX, f32::MIN, 0.0]), [0]);
+}
+
+/// The chi-square statistic of 10,000 draws against exact probabilities stays below the quantile 0.999.
+#[test]
+fn frequencies_agree_with_the_exact_probabilities() {
+    // Quantiles of chi-square with 1..=4 degrees of freedom.
+    const LIMIT: [f64; 4] = [10.83, 13.82, 16.27, 18.47];
+    let neutral = SamplerParams::neutral();
+    let cases = [
+        (neutral.clone(), 1.0, 5),
+        (SamplerParams { temperature: 0.5, ..neutral.clone() }, 0.5, 5),
+        (SamplerParams { temperature: 2.0, ..neutral.clone() }, 2.0, 5),
+        (SamplerParams { top_k: 3, ..neutral.clone() }, 1.0, 3),
+        (SamplerParams { top_p: 0.9, ..neutral.clone() }, 1.0, 4),
+        (SamplerParams { top_k: 4, top_p: 0.8, temperature: 2.0, ..neutral.clone() }, 2.0, 3),
+        (SamplerParams { min_p: 0.3, ..neutral }, 1.0, 2),
+    ];
+    for (params, temperature, n) in cases {
+        let exact = softmax(&LOGITS[..n], temperature);
+        let label = params.to_string();
+        let mut sampler = Sampler::new(params, Some(20)).unwrap();
+        for (&(id, p), want) in sampler.distribution(&LOGITS).unwrap().iter().zip(&exact) {
+            assert!((p - want).abs() < 1e-7, "{label}: token {id} has {p}, want {want}");
+        }
+        let mut seen = [0u32; 5];
+        for _ in 0..10_000 {
+            seen[sampler.sample(&LOGITS).unwrap() as usize] += 1;
+        }
+        assert!(seen[n..].iter().all(|&c| c == 0), "{label}: {seen:?}");
+        let statistic: f64 =
+            exact.iter().zip(seen).map(|(p, c)| (f64::from(c) - p * 1e4).powi(2) / (p * 1e4)).sum();
+        assert!(statistic < LIMIT[n - 2], "{label}: chi-square {statistic} of {seen:?}");
+    }
+}
+
+#[test]
+fn nan_and_infinite_logits_are_errors_that_say_so() {
+    let mut logits = vec![0.5; 1000];
+    for value in [f32::NAN, f32::INFINITY] {
+        logits[777] = value;
+        for params in [SamplerParams::default(), SamplerParams::greedy(), SamplerParams::neutral()] {
+            let error = sampler(params).sample(&logits).unwrap_err().to_string();
+            assert!(error.contains("token 777") && error.contains(&value.to_string()), "{error}");
+        }
+    }
+    for params in [SamplerParams::default(), SamplerParams::greedy(), SamplerParams::neutral()] {
+        assert_eq!(sampler(params.clone()).sample(&[f32::NEG_INFINITY; 70]), Err(SamplerError::NoCandidates));
+        assert_eq!(sampler(params).sample(&[]), Err(SamplerError::NoLogits));
+    }
+}
+
+#[test]
+fn banned_tokens_are_never_chosen() {
+    let logits = [f32::NEG_INFINITY, 1.0, f32::NEG_INFINITY, 1.0];
+    for top_k in [0, 1, 3, 4] {
+        let params = SamplerParams { top_k, ..SamplerParams::neutral() };
+        assert!(kept(params, &logits).iter().all(|&id| id % 2 == 1));
+    }
+}
+
+#[test]
+fn repetition_penalty_divides_positive_and_multiplies_negative() {
+    let params = SamplerParams { repeat_penalty: 2.0, ..SamplerParams::neutral() };
+    let mut sampler = sampler(params);
+    sampler.accept(0);
+    sampler.accept(4);
+    let got = sampler.distribution(&LOGITS).unwrap();
+    let want = softmax(&[1.0, 1.0, 0.5, 0.0, -2.0], 1.0);
+    for (id, p) in got {
+        assert!((p - want[id as usize]).abs() < 1e-7);
+    }
+}
+
+#[test]
+fn frequency_counts_and_presence_does_not() {
+    let params = SamplerParams { frequency_penalty: 0.5, presence_penalty: 0.25, ..SamplerParams::neutral() };
+    let mut sampler = sampler(params);
+    for token in [0, 0, 0, 2] {
+        sampler.accept(token);
+    }
+    let want = softmax(&[2.0 - 1.75, 1.0, 0.5 - 0.75, 0.0, -1.0], 1.0);
+    for (id, p) in sampler.distribution(&LOGITS).unwrap() {
+        assert!((p - want[id as usize]).abs() < 1e-7);
+    }
+}
+
+#[test]
+fn the_penalty_window_slides() {
+    let params = SamplerParams { repeat_penalty: 1e6, penalty_last_n: 2, ..SamplerParams::greedy() };
+    let mut sampler = sampler(params);
+    let best = |sampler: &mut Sampler| sampler.sample(&[3.0, 2.0, 1.0]).unwrap();
+    assert_eq!(best(&mut sampler), 0);
+    for (accepted, then) in [(0, 1), (0, 1), (1, 2), (2, 0), (2, 0), (7, 0), (0, 1)] {
+        sampler.accept(accepted);
+        assert_eq!(best(&mut sampler), then);
+    }
+    sampler.forget();
+    assert_eq!(best(&mut sampler), 0);
+}
+
+#[test]
+fn penalties_are_off_without_window_or_stage() {
+    let on = SamplerParams { repeat_penalty: 1e6, ..SamplerParams::greedy() };
+    let unlisted = SamplerParams { order: vec![Stage::TopK], ..on.clone() };
+    for params in [SamplerParams { penalty_last_n: 0, ..on }, unlisted] {
+        let mut sampler = sampler(params);
+        sampler.accept(0);
+        assert_eq!(sampler.sample(&LOGITS), Ok(0));
+    }
+}
+
+#[test]
+fn logit_bias_comes_first() {
+    let params = SamplerParams {
+        logit_bias: vec![(0, f32::NEG_INFINITY), (4, 3.5)],
+        top_k: 2,
+        ..SamplerParams::neutral()
+    };
+    assert_eq!(kept(params.clone(), &LOGITS), [1, 4]);
+    assert_eq!(sampler(SamplerParams { temperature: 0.0, ..params.clone() }).sample(&LOGITS), Ok(4));
+    let error = sampler(params).sample(&LOGITS[..3]).unwrap_err();
+    assert_eq!(error.to_string(), "logit_bias of token 4: the vocabulary has 3 tokens, from 0 to 2");
+}
+
+#[test]
+fn penalties_after_the_temperature_act_on_scaled_logits() {
+    let order = "temperature;penalties".parse::<Order>().unwrap().stages;
+    let params = SamplerParams { temperature: 2.0, presence_penalty: 1.0, order, ..SamplerParams::neutral() };
+    let mut sampler = sampler(params);
+    sampler.accept(0);
+    let want = softmax(&[0.0, 0.5, 0.25, 0.0, -0.5], 1.0);
+    for (id, p) in sampler.distribution(&LOGITS).unwrap() {
+        assert!((p - want[id as usize]).abs() < 1e-7);
+    }
+}
+
+#[test]
+fn typical_prefers_the_expected_surprise() {
+    // Entropy 1.24 nats; surprises 0.57, 1.57, 2.07, 2.57, 3.57: token 1 is the nearest, then 0, 2, 3, 4.
+    for (p, want) in [(0.1, &[1][..]), (0.5, &[0, 1]), (0.8, &[0, 1, 2]), (1.0, &[0, 1, 2, 3, 4])] {
+        assert_eq!(kept(SamplerParams { typical_p: p, ..SamplerParams::neutral() }, &LOGITS), want, "{p}");
+    }
+}
+
+#[test]
+fn a_seed_fixes_the_draws_everywhere() {
+    let params = SamplerParams { temperature: 3.0, ..SamplerParams::neutral() };
+    let draws = |seed| {
+        let mut sampler = Sampler::new(params.clone(), Some(seed)).unwrap();
+        (0..24).map(|_| sampler.sample(&LOGITS).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(draws(42), [1, 0, 1, 1, 3, 0, 1, 0, 1, 3, 2, 3, 1, 1, 1, 0, 1, 0, 2, 2, 3, 0, 2, 1]);
+    assert_ne!(draws(42), draws(43));
+}
+
+#[test]
+fn a_random_seed_is_told_and_can_be_used_again() {
+    let mut first = Sampler::new(SamplerParams::neutral(), None).unwrap();
+    let mut again = Sampler::new(SamplerParams::neutral(), Some(first.seed())).unwrap();
+    assert!(first.to_string().ends_with(&format!("(seed {})", first.seed())));
+    for _ in 0..50 {
+        assert_eq!(first.sample(&LOGITS), again.sample(&LOGITS));
+    }
+}
+
+#[test]
+fn settings_are_shown_in_order() {
+    assert_eq!(
+        SamplerParams::default().to_string(),
+        "penalties off > temperature 0.8 > top_k 40 > typ_p off > top_p 0.95 > min_p 0.05 > draw"
+    );
+    let mut params =
+        SamplerParams { repeat_penalty: 1.1, order: vec![Stage::Penalties], ..Default::default() };
+    let penalties = "penalties over the last 64 (repeat 1.1, frequency 0, presence 0)";
+    assert_eq!(params.to_string(), format!("{penalties} > draw"));
+    params.temperature = 0.0;
+    assert_eq!(params.to_string(), format!("{penalties} > the largest logit (temperature 0)"));
+    Preset::Qwen3Thinking.apply(&mut params);
+    assert_eq!((params.temperature, params.top_p, params.top_k, params.min_p), (0.6, 0.95, 20, 0.0));
+    "qwen3".parse::<Preset>().unwrap().apply(&mut params);
+    assert_eq!((params.temperature, params.top_p, params.top_k, params.min_p), (0.7, 0.8, 20, 0.0));
+}
+
+#[test]
+fn names_of_stages_are_llama_cpps() {
+    let order: Order = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature".parse().unwrap();
+    use Stage::*;
+    assert_eq!(order.stages, [Penalties, TopK, TypicalP, TopP, MinP, Temperature]);
+    assert_eq!(order.left_out, ["dry", "top_n_sigma", "xtc"]);
+    assert_eq!("Top-K; nucleus;temp".parse::<Order>().unwrap().stages, [TopK, TopP, Temperature]);
+    let error = "top_k;topq".parse::<Order>().unwrap_err().to_string();
+    assert!(error.starts_with("unknown sampling stage 'topq'; known: penalties, temperature"), "{error}");
+    assert!("qwen9".parse::<Preset>().unwrap_err().to_string().contains("qwen3-thinking, qwen3"));
+}
+
+#[test]
+fn values_without_meaning_are_refused_by_name() {
+    type Change = fn(&mut SamplerParams);
+    let cases: [(&str, Change); 8] = [
+        ("temperature", |p| p.temperature = f32::NAN),
+        ("top_p", |p| p.top_p = -0.1),
+        ("typical_p", |p| p.typical_p = f32::NAN),
+        ("min_p", |p| p.min_p = 1.5),
+        ("repeat_penalty", |p| p.repeat_penalty = 0.0),
+        ("frequency_penalty", |p| p.frequency_penalty = f32::INFINITY),
+        ("presence_penalty", |p| p.presence_penalty = f32::NAN),
+        ("logit_bias of token 9", |p| p.logit_bias = vec![(9, f32::NAN)]),
+    ];
+    for (name, change) in cases {
+        let mut params = SamplerParams::default();
+        change(&mut params);
+        let error = Sampler::new(params, None).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("sampling setting {name}: expected ")), "{error}");
+    }
+}
+
+/// What is left by the definition of each stage: everything sorted, everything summed.
+fn reference(params: &SamplerParams, logits: &[f32]) -> Vec<u32> {
+    let mut temperature = 1.0f32;
+    let mut left: Vec<u32> =
+        (0..logits.len() as u32).filter(|&i| logits[i as usize] > f32::NEG_INFINITY).collect();
+    let by_logit =
+        |a: &u32, b: &u32| logits[*b as usize].partial_cmp(&logits[*a as usize]).unwrap().then(a.cmp(b));
+    for &stage in &params.order {
+        left.sort_by(by_logit);
+        let max = logits[left[0] as usize];
+        let weights: Vec<f64> = left
+            .iter()
+            .map(|&i| f64::from(weights::weight((logits[i as usize] - max) * (1.0 / temperature))))
+            .collect();
+        let total: f64 = weights.iter().sum();
+        match stage {
+            Stage::Penalties => {}
+            Stage::Temperature => temperature *= params.temperature,
+            Stage::TopK if params.top_k > 0 => left.truncate(params.top_k as usize),
+            Stage::TopP if params.top_p < 1.0 => {
+                let mut mass = 0.0;
+                let reached = weights.iter().position(|w| {
+                    mass += w;
+                    (mass / total) as f32 >= params.top_p
+                });
+                left.truncate(reached.unwrap() + 1);
+            }
+            Stage::MinP => {
+                let n = weights.iter().filter(|&&w| w >= f64::from(params.min_p)).count();
+                left.truncate(n);
+            }
+            _ => {}
+        }
+    }
+    left.sort_unstable();
+    left
+}
+
+fn assert_equals_reference(params: SamplerParams, logits: &[f32]) {
+    let want = reference(&params, logits);
+    let mut sampler = sampler(params);
+    let got = sampler.distribution(logits).unwrap();
+    let sum: f64 = got.iter().map(|&(_, p)| p).sum();
+    assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+    assert!(got.windows(2).all(|pair| pair[0].1 >= pair[1].1));
+    let mut ids: Vec<u32> = got.iter().map(|&(id, _)| id).collect();
+    ids.sort_unstable();
+    assert!(ids == want, "{}: {} tokens left, want {}", sampler.params, ids.len(), want.len());
+    for _ in 0..20 {
+        let token = sampler.sample(logits).unwrap();
+        assert!(ids.binary_search(&token).is_ok(), "{token} was drawn and is not in the set");
+    }
+}
+
+/// Orders in which a stage works on the whole vocabulary, on a cut one and on a list.
+const ORDERS: [&str; 5] = [
+    "temperature;top_k;top_p;min_p",
+    "top_p;temperature;top_p;min_p",
+    "min_p;top_p;top_k;temperature",
+    "top_p;top_k;temperature;top_p",
+    "top_p;min_p;top_p",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_set_is_that_of_a_full_sort(
+        seed in any::<u64>(),
+        n in 1usize..900,
+        // Coarse steps make ties, also at the cuts.
+        step in prop_oneof![Just(0.0f32), Just(0.25), Just(2.0)],
+        spread in 0.1f32..6.0,
+        temperature in 0.3f32..3.0,
+        top_k in 0i32..300,
+        top_p in 0.0f32..=1.0,
+        min_p in 0.0f32..0.2,
+        order in 0..ORDERS.len(),
+    ) {
+        let logits = noise(seed, n, spread, step);
+        let order = ORDERS[order].parse::<Order>().unwrap().stages;
+        let params = SamplerParams { temperature, top_k, top_p, min_p, order, ..SamplerParams::neutral() };
+        assert_equals_reference(params, &logits);
+    }
+}
+
+/// Logits with a bell-shaped spread, rounded to multiples of `step` unless it is 0.
+fn noise(seed: u64, n: usize, spread: f32, step: f32) -> Vec<f32> {
+    let mut rng = generator(seed);
+    let mut uniform = || (rng.next_u64() >> 40) as f32 / (1 << 24) as f32;
+    let bell = (0..n).map(|_| (0..6).map(|_| uniform()).sum::<f32>() - 3.0);
+    bell.map(|x| if step > 0.0 { (x * spread / step).round() * step } else { x * spread }).collect()
+}
+
+#[test]
+fn large_vocabularies_keep_the_set_of_a_full_sort() {
+    const N: usize = 151_936;
+    let tied = vec![1.5; N];
+    let rising: Vec<f32> = (0..N).map(|i| i as f32 * 1e-4).collect();
+    let cases = [noise(1, N, 1.4, 0.0), noise(2, N, 5.0, 0.0), noise(3, N, 1.4, 0.5), tied, rising];
+    for (i, logits) in cases.iter().enumerate() {
+        for j in [i, i + 1] {
+            let order = ORDERS[j % ORDERS.len()].parse::<Order>().unwrap().stages;
+            let top_p = [0.95, 0.5, 0.999, 0.05, 0.8][(2 * i + j) % 5];
+            let params = SamplerParams {
+                top_p,
+                min_p: 1e-3,
+                top_k: [40, 20_000][j % 2],
+                temperature: 1.3,
+                order,
+                ..SamplerParams::neutral()
+            };
+            assert_equals_reference(params, logits);
+        }
+    }
+}
