@@ -1,6 +1,13 @@
 //! qgguf: a GGUF-native runtime for CPUs, as a library.
+//!
+//! [`model`] opens a file, [`tokenizer`] and [`chat_template`] turn text into tokens and back, [`session`]
+//! evaluates tokens to logits over a key-value cache, [`sampler`] draws from them, and [`generate`] is the loop.
 
 pub mod architectures;
 pub mod chat_template;
+pub mod generate;
+pub mod model;
+pub mod sampler;
+pub mod session;
 pub mod threads;
 pub mod tokenizer;

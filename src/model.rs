@@ -6,7 +6,7 @@ use std::sync::Arc;
 use qgguf_gguf::GgufFile;
 
 use crate::architectures::{self, Architecture, Hparams, LoadError, Loader};
-use crate::chat_template::{ChatTemplate, TemplateError};
+use crate::chat_template::{ChatTemplate, SpecialTokens, TemplateError};
 use crate::tokenizer::{Tokenizer, TokenizerError, TokenizerOptions};
 
 /// Choices made when a model is opened.
@@ -38,6 +38,9 @@ pub enum ModelErrorKind {
     /// The vocabulary.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// The chat template.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
     /// `general.type` is something else than a model.
     #[error("this is a GGUF of type \"{0}\", not a model")]
     NotAModel(String),
@@ -120,8 +123,20 @@ impl Model {
     }
 
     /// The file's chat template, or the one called `name`; `None` if it has none.
-    pub fn chat_template(&self, name: Option<&str>) -> Result<Option<ChatTemplate>, TemplateError> {
-        ChatTemplate::from_metadata(self.file.metadata(), name)
+    pub fn chat_template(&self, name: Option<&str>) -> Result<Option<ChatTemplate>, ModelErrorKind> {
+        let key =
+            name.map_or("tokenizer.chat_template".to_owned(), |n| format!("tokenizer.chat_template.{n}"));
+        let source = self.file.metadata().str(&key).map_err(LoadError::from)?;
+        source.map(|source| Ok(self.chat_template_from(source)?)).transpose()
+    }
+
+    /// A chat template for this model's special tokens.
+    pub fn chat_template_from(&self, source: &str) -> Result<ChatTemplate, TemplateError> {
+        let tokenizer = &self.tokenizer;
+        let tokens = [("bos_token", tokenizer.bos()), ("eos_token", tokenizer.eos())];
+        let named = tokens.into_iter().filter_map(|(name, id)| Some((name, tokenizer.token_text(id?))));
+        let specials = named.fold(SpecialTokens::default(), |all, (name, text)| all.with(name, text));
+        ChatTemplate::new(source, specials)
     }
 
     /// Positions that a session on this model may hold.
