@@ -3,3 +3,4 @@
 pub mod architectures;
 pub mod chat_template;
 pub mod threads;
+pub mod tokenizer;
