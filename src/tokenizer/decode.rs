@@ -157,7 +157,8 @@ fn clean_spaces(text: &[u8]) -> Vec<u8> {
     let mut i = 0;
     let mut after_dropped = false;
     while i < first.len() {
-        let alone = first[i] == b'\'' && before(&first, i) && !after_dropped && first.get(i + 1) == Some(&b' ');
+        let alone =
+            first[i] == b'\'' && before(&first, i) && !after_dropped && first.get(i + 1) == Some(&b' ');
         if alone {
             second.pop();
         }

@@ -10,7 +10,9 @@ pub enum TokenizerError {
     #[error(transparent)]
     Metadata(#[from] qgguf_gguf::Error),
     /// `tokenizer.ggml.model` names an algorithm that is not here.
-    #[error("tokenizer.ggml.model: expected one of llama, gpt2, gemma4, hybriddna, whitespace, found \"{0}\"")]
+    #[error(
+        "tokenizer.ggml.model: expected one of llama, gpt2, gemma4, hybriddna, whitespace, found \"{0}\""
+    )]
     UnknownModel(String),
     /// The pre-tokenizer is not here.
     #[error(
@@ -35,7 +37,9 @@ pub enum TokenizerError {
         found: usize,
     },
     /// Two tokens have the same text.
-    #[error("tokenizer.ggml.tokens: expected distinct texts, found {text:?} as token {first} and token {second}")]
+    #[error(
+        "tokenizer.ggml.tokens: expected distinct texts, found {text:?} as token {first} and token {second}"
+    )]
     Duplicate {
         /// The text.
         text: String,

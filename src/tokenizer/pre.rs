@@ -84,8 +84,7 @@ use Step::{Categories, DigitsByThree, List, NumbersByThree};
 const GPT2_STEP: Step =
     Categories(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+", AllButLast);
 const GPT2: &[Step] = &[GPT2_STEP];
-const LLAMA3_PATTERN: &str =
-    concat!(contractions!(), "|", word!(), r"|\p{N}{1,3}", symbols_and_spaces!());
+const LLAMA3_PATTERN: &str = concat!(contractions!(), "|", word!(), r"|\p{N}{1,3}", symbols_and_spaces!());
 const LLAMA3: &[Step] = &[Categories(LLAMA3_PATTERN, AllButLastUnlessLineBreak)];
 const QWEN2_STEP: Step = Categories(
     concat!(contractions!(), "|", word!(), r"|\p{N}", symbols_and_spaces!()),
@@ -110,13 +109,10 @@ const TEKKEN: &[Step] = &[Categories(
     AllButLastUnlessLineBreak,
 )];
 const GPT4O: &[Step] = &[Categories(gpt4o!(r"A-Z\xD2", r"a-z\xD2"), AllButLastUnlessLineBreak)];
-const GRANITE_EMB: &[Step] =
-    &[Categories(gpt4o!(r"A-Z\xD2\xD4", r"a-z\xD2\xD4"), AllButLastUnlessLineBreak)];
+const GRANITE_EMB: &[Step] = &[Categories(gpt4o!(r"A-Z\xD2\xD4", r"a-z\xD2\xD4"), AllButLastUnlessLineBreak)];
 /// All letters are of one case here, because the categories of upper and lower case are not told apart.
-const TINY_AYA: &[Step] = &[
-    NumbersByThree,
-    Categories(gpt4o!(r"\p{L}\p{M}", r"\p{L}\p{M}"), AllButLastUnlessLineBreak),
-];
+const TINY_AYA: &[Step] =
+    &[NumbersByThree, Categories(gpt4o!(r"\p{L}\p{M}", r"\p{L}\p{M}"), AllButLastUnlessLineBreak)];
 const CJK_AND_HANGUL: Step =
     List(&['\u{4e00}'..='\u{9fa5}', '\u{800}'..='\u{4e00}', '\u{ac00}'..='\u{d7ff}'], r"\xE0+");
 const DEEPSEEK_CODER: &[Step] = &[

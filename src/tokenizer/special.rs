@@ -68,11 +68,7 @@ const FIM: [(&[&str], &[&str], bool); 6] = [
         false,
     ),
     (&["fim_pad_token_id"], &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"], true),
-    (
-        &["fim_rep_token_id"],
-        &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<reponame>", "<REPO>"],
-        true,
-    ),
+    (&["fim_rep_token_id"], &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<reponame>", "<REPO>"], true),
     (&["fim_sep_token_id"], &["<|file_sep|>"], true),
 ];
 

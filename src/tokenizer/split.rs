@@ -233,8 +233,11 @@ fn expand(pattern: &str) -> String {
 
 /// White space beyond ASCII.
 fn is_wide_space(c: char) -> bool {
-    matches!(c, '\u{85}' | '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{2028}' | '\u{2029}'
-        | '\u{202f}' | '\u{205f}' | '\u{3000}')
+    matches!(
+        c,
+        '\u{85}' | '\u{a0}' | '\u{1680}' | '\u{2000}'
+            ..='\u{200a}' | '\u{2028}' | '\u{2029}' | '\u{202f}' | '\u{205f}' | '\u{3000}'
+    )
 }
 
 fn list_class(c: char, list: &[RangeInclusive<char>]) -> u8 {
