@@ -37,9 +37,9 @@ impl TensorInfo {
         self.shape.first().copied().unwrap_or(1)
     }
 
-    /// Number of rows.
+    /// Number of rows. Of a tensor without elements, whose other dimensions may be anything, at most `u64::MAX`.
     pub fn n_rows(&self) -> u64 {
-        self.shape.iter().skip(1).product()
+        self.shape.iter().skip(1).fold(1, |n, &dim| n.saturating_mul(dim))
     }
 }
 
@@ -263,4 +263,17 @@ fn lock(map: &Mmap) -> std::io::Result<()> {
 #[cfg(not(unix))]
 fn lock(_: &Mmap) -> std::io::Result<()> {
     Err(std::io::Error::other("locking memory is not supported on this system"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_of_an_empty_tensor_do_not_overflow() {
+        let shape = vec![0, 1 << 62, 1 << 62];
+        let tensor =
+            TensorInfo { name: String::new(), shape, ty: GgmlType::F32, offset: 0, n_bytes: 0, shard: 0 };
+        assert_eq!((tensor.n_elements(), tensor.row_len(), tensor.n_rows()), (0, 0, u64::MAX));
+    }
 }

@@ -17,5 +17,5 @@ mod writer;
 pub use error::{Error, Fault};
 pub use file::{GgufFile, TensorInfo, TensorView};
 pub use metadata::{Metadata, MetadataArray, MetadataValue, StringArray};
-pub use types::GgmlType;
+pub use types::{GgmlType, file_type_name};
 pub use writer::{GgufWriter, TensorSpec, WriteError};
