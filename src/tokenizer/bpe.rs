@@ -4,7 +4,9 @@
 //! GGUF files may have merges of texts that are no tokens. Merging by text, as llama.cpp does, does not care,
 //! but merging by id does; so such texts get ids behind the vocabulary, which never leave this module.
 
-use hashbrown::HashMap;
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
 use qgguf_gguf::{Error, Metadata, StringArray};
 use tokenizers::Model as _;
 use tokenizers::models::bpe::{BPE, Vocab as Texts};
@@ -83,11 +85,10 @@ impl Bpe {
 
     fn encode_word(&self, vocab: &Vocab, word: &str, out: &mut Vec<u32>) {
         let line_breaks = self.pre.escape && word.bytes().all(|byte| byte == b'\n');
-        if self.pre.ignore_merges || line_breaks {
-            if let Some(id) = vocab.id(word) {
-                out.push(id);
-                return;
-            }
+        let whole = if self.pre.ignore_merges || line_breaks { vocab.id(word) } else { None };
+        if let Some(id) = whole {
+            out.push(id);
+            return;
         }
         let tokens = self.merger.tokenize(word).expect("the crate's only error is a missing unknown token");
         for token in tokens {
@@ -102,9 +103,44 @@ impl Bpe {
     }
 }
 
-/// The crate's model, over the vocabulary and whatever else the merges name.
+/// The crate's model over the vocabulary and, where they are needed, the other texts that merges name.
 fn merger(vocab: &Vocab, merges: &StringArray, pre: &Pre) -> BPE {
-    let mut texts = Texts::with_capacity(vocab.len() + vocab.len() / 8);
+    let rules = || merges.iter().filter_map(parse_rule);
+    // Nearly every file has only merges of tokens, each once. Those are spared a look at every text. The crate
+    // reports a result that is not in the vocabulary, but fails on one that is longer than everything there.
+    let fits = |(left, right): (&str, &str)| left.len() + right.len() <= vocab.max_len();
+    if rules().all(fits) && !may_repeat(rules()) {
+        let (texts, unknown) = texts(vocab, pre, std::iter::empty());
+        if let Ok(merger) = build(texts, unknown, rules()) {
+            return merger;
+        }
+    }
+    // The first of equal rules has the rank that counts.
+    let mut seen = HashSet::with_capacity(merges.len());
+    let rules: Vec<_> = rules().filter(|rule| seen.insert(*rule)).collect();
+    let (texts, unknown) = texts(vocab, pre, rules.iter().copied());
+    build(texts, unknown, rules.into_iter()).expect("parts and results of all merges are in the vocabulary")
+}
+
+/// The two texts of a merge. An entry that does not have two can never apply and is left out.
+fn parse_rule(merge: &str) -> Option<(&str, &str)> {
+    // The first space after the first byte, as the left text may itself begin with one.
+    let space = 1 + merge.bytes().skip(1).position(|byte| byte == b' ')?;
+    Some((&merge[..space], &merge[space + 1..])).filter(|(_, right)| !right.is_empty())
+}
+
+/// False if no two rules are equal. May be wrong the other way.
+fn may_repeat<'m>(rules: impl Iterator<Item = (&'m str, &'m str)>) -> bool {
+    let hasher = DefaultHashBuilder::default();
+    let mut hashes: Vec<u64> = rules.map(|rule| hasher.hash_one(rule)).collect();
+    hashes.sort_unstable();
+    hashes.array_windows().any(|[a, b]| a == b)
+}
+
+/// All texts with their ids: the vocabulary's, then what the rules need besides, and last one that stands for
+/// every character without an id, so that it separates its neighbours.
+fn texts<'m>(vocab: &Vocab, pre: &Pre, rules: impl Iterator<Item = (&'m str, &'m str)>) -> (Texts, String) {
+    let mut texts = Texts::with_capacity(vocab.len() + 257);
     texts.extend(vocab.texts().zip(0..).map(|(text, id)| (text.to_owned(), id)));
     let add = |texts: &mut Texts, text: &str| {
         if !texts.contains_key(text) {
@@ -114,31 +150,26 @@ fn merger(vocab: &Vocab, merges: &StringArray, pre: &Pre) -> BPE {
     if pre.byte_encode {
         bytes::alphabet().for_each(|c| add(&mut texts, c.encode_utf8(&mut [0; 4])));
     }
-    let mut pairs = Vec::with_capacity(merges.len());
-    let mut seen = HashMap::with_capacity(merges.len());
-    let mut joined = String::new();
-    for merge in merges.iter() {
-        // The first space at or after the second byte, as the left text may itself begin with one.
-        let Some(space) = merge.bytes().skip(1).position(|byte| byte == b' ') else { continue };
-        let (left, right) = (&merge[..space + 1], &merge[space + 2..]);
-        if right.is_empty() || seen.insert(merge, ()).is_some() {
-            continue;
-        }
-        joined.clear();
-        joined.extend([left, right]);
-        [left, right, &joined].into_iter().for_each(|text| add(&mut texts, text));
-        pairs.push((left.to_owned(), right.to_owned()));
+    for (left, right) in rules {
+        [left, right, &[left, right].concat()].into_iter().for_each(|text| add(&mut texts, text));
     }
-    // Characters that neither a token nor a merge has still separate their neighbours.
     let mut unknown = String::from("unknown");
     while texts.contains_key(&unknown) {
         unknown.push('?');
     }
     add(&mut texts, &unknown);
+    (texts, unknown)
+}
+
+/// Fails if a rule names a text that is not in `texts`.
+fn build<'m>(
+    texts: Texts,
+    unknown: String,
+    rules: impl Iterator<Item = (&'m str, &'m str)>,
+) -> tokenizers::Result<BPE> {
     BPE::builder()
-        .vocab_and_merges(texts, pairs)
+        .vocab_and_merges(texts, rules.map(|(left, right)| (left.to_owned(), right.to_owned())).collect())
         .unk_token(unknown)
         .cache_capacity(0)
         .build()
-        .expect("all parts and results of the merges are in the vocabulary")
 }

@@ -305,3 +305,6 @@ pub(super) fn known_names() -> String {
     }
     list
 }
+
+#[cfg(test)]
+mod tests;

@@ -181,7 +181,8 @@ fn by_three(
     while at < piece.end {
         let run = classes[at..piece.end].iter().take_while(|class| is_digit(**class)).count();
         let end = at + run;
-        if isolate && run > 0 {
+        let isolate = isolate && run > 0;
+        if isolate {
             out.push(at);
         }
         (at + run % 3..end).step_by(3).for_each(|cut| out.push(cut));
