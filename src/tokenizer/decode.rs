@@ -118,7 +118,9 @@ fn lossy(bytes: Vec<u8>) -> String {
 /// The byte that `<0xHH>` names.
 fn byte_value(text: &str) -> Option<u8> {
     let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
-    u8::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 2)
+    // The parser would take a sign, too.
+    let sound = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u8::from_str_radix(digits, 16).ok().filter(|_| sound)
 }
 
 fn push_unescaped(text: &str, out: &mut Vec<u8>) {

@@ -2,3 +2,5 @@
 
 mod fixtures;
 mod reference;
+mod tokenizer;
+mod tokenizer_rules;

@@ -1,22 +1,12 @@
 //! The tokenizer against llama.cpp's ids for real vocabularies.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use qgguf::tokenizer::{Tokenizer, TokenizerOptions};
 use qgguf_gguf::GgufFile;
 use serde_json::Value;
 
-/// The folder of reference data, or `None` with a visible note; its absence fails in CI.
-fn fixtures(test: &str) -> Option<PathBuf> {
-    let dir = std::env::var_os("QGGUF_FIXTURES")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures"), PathBuf::from);
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty()), "no fixtures at {}", dir.display());
-    eprintln!("SKIPPED {test}: no fixtures at {}", dir.display());
-    None
-}
+use crate::fixtures::fixtures;
 
 fn tokenizer(file: &Path, pre: Option<&str>) -> Tokenizer {
     let options = TokenizerOptions { pre_override: pre.map(str::to_owned) };
