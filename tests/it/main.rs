@@ -1,4 +1,8 @@
-//! End-to-end tests of the command, in one binary.
+//! End-to-end tests of the command and the library, in one binary.
 
+mod chat;
 mod fixtures;
+mod logits;
 mod reference;
+mod run;
+mod support;
