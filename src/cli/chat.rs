@@ -5,11 +5,11 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use qgguf::chat_template::Message;
 use qgguf::generate::StopReason;
 use qgguf::sampler::Sampler;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
-use serde_json::Value;
 
 use super::args::{ComputeArgs, EscapeArgs, ModelArgs};
 use super::conversation::{Conversation, TemplateArgs};
@@ -150,7 +150,7 @@ impl Chat<'_> {
     }
 }
 
-fn save(path: &Path, messages: &[Value]) -> Result<()> {
+fn save(path: &Path, messages: &[Message]) -> Result<()> {
     write_file(path, |out| {
         serde_json::to_writer_pretty(&mut *out, messages)?;
         Ok(out.write_all(b"\n")?)

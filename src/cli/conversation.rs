@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use qgguf::chat_template::{ChatTemplate, RenderOptions};
+use qgguf::chat_template::{ChatTemplate, Message, RenderOptions, SpecialTokens};
 use qgguf::model::Model;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::args::read_text;
 use super::error::{Context, Failure, Result};
@@ -34,8 +34,9 @@ impl TemplateArgs {
         match &self.chat_template {
             Some(path) => {
                 let special = |id: Option<u32>| id.map_or("", |id| model.tokenizer().token_text(id));
-                let (bos, eos) = (special(model.tokenizer().bos()), special(model.tokenizer().eos()));
-                Ok(ChatTemplate::new(&read_text(path)?, bos, eos).context(path.display())?)
+                let specials =
+                    SpecialTokens::new(special(model.tokenizer().bos()), special(model.tokenizer().eos()));
+                ChatTemplate::new(&read_text(path)?, specials).context(path.display())
             }
             None => model.chat_template(None)?.ok_or_else(|| {
                 Failure::text("the model file has no chat template; give one with --chat-template FILE")
@@ -48,7 +49,7 @@ impl TemplateArgs {
 pub struct Conversation {
     template: ChatTemplate,
     kwargs: Map<String, Value>,
-    messages: Vec<Value>,
+    messages: Vec<Message>,
 }
 
 impl Conversation {
@@ -67,7 +68,7 @@ impl Conversation {
 
     /// Adds a message.
     pub fn push(&mut self, role: &str, content: &str) {
-        self.messages.push(json!({"role": role, "content": content}));
+        self.messages.push(Message::new(role, content));
     }
 
     /// Takes the last message back.
@@ -75,8 +76,8 @@ impl Conversation {
         self.messages.pop();
     }
 
-    /// All messages: objects with `role` and `content`.
-    pub fn messages(&self) -> &[Value] {
+    /// All messages.
+    pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
@@ -90,8 +91,7 @@ impl Conversation {
 
     /// The system prompt.
     pub fn system(&self) -> Option<&str> {
-        let first = self.messages.first().filter(|message| message["role"] == "system")?;
-        first["content"].as_str()
+        self.messages.first().filter(|message| message.role() == Some("system"))?.content()
     }
 
     /// The tokens of the conversation with the start of an answer. One BOS where the model wants one, whether
