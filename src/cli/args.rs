@@ -181,6 +181,14 @@ fn kv_type(text: &str) -> Result<KvType, String> {
     }
 }
 
+/// The name of a type of the cache, as the flags take it.
+pub fn kv_name(ty: KvType) -> &'static str {
+    match ty {
+        KvType::F16 => "f16",
+        KvType::F32 => "f32",
+    }
+}
+
 /// Flags of llama.cpp with one dash and several letters, which clap would read as several flags.
 const LONG_SHORTS: [(&str, &str); 5] = [
     ("-ub", "--ubatch-size"),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use qgguf::chat_template::{ChatTemplate, Message, RenderOptions, SpecialTokens};
+use qgguf::chat_template::{ChatTemplate, Message, RenderOptions};
 use qgguf::model::Model;
 use serde_json::{Map, Value};
 
@@ -32,12 +32,7 @@ impl TemplateArgs {
     /// The template in force.
     pub fn template(&self, model: &Model) -> Result<ChatTemplate> {
         match &self.chat_template {
-            Some(path) => {
-                let special = |id: Option<u32>| id.map_or("", |id| model.tokenizer().token_text(id));
-                let specials =
-                    SpecialTokens::new(special(model.tokenizer().bos()), special(model.tokenizer().eos()));
-                ChatTemplate::new(&read_text(path)?, specials).context(path.display())
-            }
+            Some(path) => model.chat_template_from(&read_text(path)?).context(path.display()),
             None => model.chat_template(None)?.ok_or_else(|| {
                 Failure::text("the model file has no chat template; give one with --chat-template FILE")
             }),

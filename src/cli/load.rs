@@ -10,7 +10,7 @@ use qgguf::tokenizer::TokenizerOptions;
 use qgguf_gguf::GgufFile;
 use qgguf_kernels::Kernels;
 
-use super::args::{ComputeArgs, ModelArgs};
+use super::args::{ComputeArgs, ModelArgs, kv_name};
 use super::error::{Context, Failure, Result};
 use super::terminal::{self, note};
 use super::trace::Trace;
@@ -134,8 +134,8 @@ impl Loaded {
                 hparams.n_layer,
                 hparams.n_embd,
                 hparams.n_vocab,
-                compute.cache_type_k,
-                compute.cache_type_v,
+                kv_name(compute.cache_type_k),
+                kv_name(compute.cache_type_v),
                 compute.ubatch_size,
                 terminal::bytes(self.full_kv_bytes(compute)),
             );
