@@ -6,6 +6,7 @@ mod completions;
 mod conversation;
 mod error;
 mod generation;
+mod inspect;
 mod interrupt;
 mod load;
 mod logits;
@@ -54,6 +55,7 @@ enum Command {
     Run(Box<run::Args>),
     Chat(Box<chat::Args>),
     Logits(Box<logits::Args>),
+    Inspect(inspect::Args),
     Completions(completions::Args),
 }
 
@@ -72,6 +74,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args, start),
         Command::Chat(args) => chat::run(args, start),
         Command::Logits(args) => logits::run(args, start),
+        Command::Inspect(args) => inspect::run(args),
         Command::Completions(args) => completions::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)

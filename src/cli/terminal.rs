@@ -34,7 +34,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
 }
 
 /// Control characters, and the ones that change the direction of text.
-fn is_unsafe(c: char) -> bool {
+pub fn is_unsafe(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

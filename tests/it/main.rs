@@ -2,6 +2,8 @@
 
 mod chat;
 mod fixtures;
+mod handmade;
+mod inspect;
 mod logits;
 mod reference;
 mod run;
