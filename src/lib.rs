@@ -7,6 +7,7 @@ pub mod architectures;
 pub mod chat_template;
 pub mod generate;
 pub mod model;
+pub mod npy;
 pub mod sampler;
 pub mod session;
 pub mod threads;

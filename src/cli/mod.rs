@@ -1,6 +1,91 @@
 //! The command line: one file per subcommand.
 
+mod args;
+mod chat;
+mod completions;
+mod conversation;
+mod error;
+mod generation;
+mod inspect;
+mod interrupt;
+mod load;
+mod logits;
+mod output;
+mod run;
+mod sampling;
+mod terminal;
+mod trace;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+
+use terminal::note;
+
+/// Run GGUF models on the CPU.
+///
+/// Opens the GGUF files that llama.cpp makes, in place and in milliseconds, and computes the same bits
+/// whatever the number of threads, the batch size and the instruction set. Flags that llama.cpp has keep
+/// their names and meaning.
+#[derive(Parser, Debug)]
+#[command(
+    name = "qgguf",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  qgguf run -p \"In the beginning\"             the tiny built-in model, nothing to download
+  qgguf run -m model.gguf -p \"Once\" -n 64 --temp 0
+  qgguf chat -m model.gguf                    talk to an instruction-tuned model
+  qgguf inspect model.gguf                    what is in the file
+  qgguf COMMAND --help                        all flags of a command
+
+Results go to standard output, everything else to standard error.
+Exit codes: 0 success, 1 failure, 2 wrong command line, 130 stopped by Ctrl-C.
+Environment: QGGUF_ISA (instruction set), QGGUF_MODELS (where the built-in model is)."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Run(Box<run::Args>),
+    Chat(Box<chat::Args>),
+    Logits(Box<logits::Args>),
+    Inspect(inspect::Args),
+    Completions(completions::Args),
+}
+
 /// Runs the command and returns its exit code.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+pub fn main() -> ExitCode {
+    let start = Instant::now();
+    let cli = match Cli::try_parse_from(args::rewrite(std::env::args_os())) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too; a reader that is gone is no reason to fail.
+            let _ = error.print();
+            return ExitCode::from(error.exit_code() as u8);
+        }
+    };
+    let result = match &cli.command {
+        Command::Run(args) => run::run(args, start),
+        Command::Chat(args) => chat::run(args, start),
+        Command::Logits(args) => logits::run(args, start),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Completions(args) => completions::run(args),
+    };
+    result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_do_not_contradict_each_other() {
+        super::Cli::command().debug_assert();
+    }
 }

@@ -1,6 +1,12 @@
-//! End-to-end tests of the command, in one binary.
+//! End-to-end tests of the command and the library, in one binary.
 
+mod chat;
 mod fixtures;
+mod handmade;
+mod inspect;
+mod logits;
 mod reference;
+mod run;
+mod support;
 mod tokenizer;
 mod tokenizer_rules;

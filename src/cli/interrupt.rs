@@ -1,0 +1,44 @@
+//! Ctrl-C: the first one stops the generation, the next one the command.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Nothing to stop but the command itself.
+const IDLE: u8 = 0;
+/// A generation is running.
+const RUNNING: u8 = 1;
+/// The generation was asked to stop.
+const STOPPING: u8 = 2;
+
+static STATE: AtomicU8 = AtomicU8::new(IDLE);
+
+/// Listens for Ctrl-C from now on. Without a handler (there can be only one) it simply ends the command.
+pub fn listen() {
+    let _ = ctrlc::set_handler(|| {
+        if STATE.compare_exchange(RUNNING, STOPPING, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            // Nothing needs cleaning up: files are renamed into place when complete.
+            std::process::exit(130);
+        }
+    });
+}
+
+/// A generation during which Ctrl-C means "stop that".
+pub struct Generation(());
+
+impl Generation {
+    /// It begins.
+    pub fn begin() -> Generation {
+        STATE.store(RUNNING, Ordering::SeqCst);
+        Generation(())
+    }
+
+    /// Whether Ctrl-C was pressed since.
+    pub fn interrupted(&self) -> bool {
+        STATE.load(Ordering::SeqCst) == STOPPING
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        STATE.store(IDLE, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,73 @@
+//! Output files: complete, or not there at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::error::{Context, Result};
+
+/// Writes `path` through `write`: beside its place first, then renamed. What is not a regular file (a pipe,
+/// `/dev/stdout`) is written straight away.
+pub fn write_file<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
+    let failed = || format!("cannot write {}", path.display());
+    if fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+        let mut out = BufWriter::new(OpenOptions::new().write(true).open(path).context(failed())?);
+        let value = write(&mut out)?;
+        out.flush().context(failed())?;
+        return Ok(value);
+    }
+    let temporary = Temporary::beside(path).context(failed())?;
+    let file = File::options().write(true).create_new(true).open(&temporary.0).context(failed())?;
+    let mut out = BufWriter::new(file);
+    let value = write(&mut out)?;
+    out.flush().context(failed())?;
+    fs::rename(&temporary.0, path).context(failed())?;
+    Ok(value)
+}
+
+/// A file that goes away with its owner, unless it was renamed.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    /// A name in the directory of `path` that no other process uses.
+    fn beside(path: &Path) -> io::Result<Temporary> {
+        let name =
+            path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a file name"))?;
+        let mut temporary = std::ffi::OsString::from(".");
+        temporary.push(name);
+        temporary.push(format!(".{}.tmp", std::process::id()));
+        Ok(Temporary(path.with_file_name(temporary)))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::error::Failure;
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        write_file(&path, |out| Ok(out.write_all(b"old")?)).unwrap();
+        let failed = write_file(&path, |out| {
+            out.write_all(b"half")?;
+            Err::<(), _>(Failure::text("no more"))
+        });
+        assert_eq!(failed.unwrap_err().line(), "no more");
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_impossible_place_is_named() {
+        let failed = write_file(Path::new("/nonexistent/out"), |_| Ok(())).unwrap_err().line();
+        assert!(failed.starts_with("cannot write /nonexistent/out: "), "{failed}");
+    }
+}
