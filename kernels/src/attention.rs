@@ -232,7 +232,12 @@ pub(crate) fn attend<S: Simd>(
         max = new_max;
     }
     let inverse = s.splat(1.0 / sum);
-    map_in_place(s, out, |x| s.mul(x, inverse));
+    map_in_place(
+        s,
+        out,
+        #[inline(always)]
+        |x| s.mul(x, inverse),
+    );
 }
 
 /// Where in a store: chunk, head, first position and end within the chunk.
@@ -256,7 +261,12 @@ fn score<S: Simd>(s: S, k: &Store, q: &[f32], at: Place, params: &AttentionParam
     }
     if let Some(cap) = params.softcap {
         let cap = s.splat(cap);
-        map_in_place(s, scores, |x| s.mul(cap, tanh(s, s.div(x, cap))));
+        map_in_place(
+            s,
+            scores,
+            #[inline(always)]
+            |x| s.mul(cap, tanh(s, s.div(x, cap))),
+        );
     }
 }
 

@@ -21,6 +21,7 @@ mod rows;
 mod simd;
 mod table;
 mod team;
+mod vocabulary;
 mod weights;
 
 pub use attention::{AttentionParams, CHUNK, KvLayer, KvType};
@@ -31,6 +32,7 @@ pub use matmul::MatmulJob;
 pub use matrix::{Matrix, MatrixError};
 pub use rope::{RopeLayout, RopeParams, RopeTable};
 pub use team::Team;
+pub use vocabulary::Above;
 
 /// The kernels of one instruction set that this CPU has.
 #[derive(Clone, Copy)]

@@ -98,7 +98,8 @@ pub(crate) fn load_tail<S: Simd>(s: S, x: &[f32]) -> S::F32 {
     s.load(&lanes)
 }
 
-/// Applies `f` to every value of `x` in place, 16 at a time.
+/// Applies `f` to every value of `x` in place, 16 at a time. `f` must be `#[inline(always)]`: a closure has none of
+/// its caller's CPU features, so that left out of line each of its operations becomes a call.
 #[inline(always)]
 pub(crate) fn map_in_place<S: Simd>(s: S, x: &mut [f32], f: impl Fn(S::F32) -> S::F32) {
     let (body, tail) = x.as_chunks_mut::<16>();
@@ -113,7 +114,7 @@ pub(crate) fn map_in_place<S: Simd>(s: S, x: &mut [f32], f: impl Fn(S::F32) -> S
     }
 }
 
-/// Sets every value of `x` to `f(x, y)`, 16 at a time; both of one length.
+/// Sets every value of `x` to `f(x, y)`, 16 at a time; both of one length. `f` as in [`map_in_place`].
 #[inline(always)]
 pub(crate) fn zip_in_place<S: Simd>(s: S, x: &mut [f32], y: &[f32], f: impl Fn(S::F32, S::F32) -> S::F32) {
     let (body, tail) = x.as_chunks_mut::<16>();

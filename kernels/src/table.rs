@@ -40,6 +40,11 @@ macro_rules! kernels {
             fn softmax(x: &mut [f32]) => $crate::rows::softmax;
             fn largest(x: &[f32]) -> f32 => $crate::rows::largest;
 
+            fn largest_and_nan(x: &[f32]) -> (f32, bool) => $crate::vocabulary::largest_and_nan;
+            fn softmax_weights(x: &mut [f32], largest: f32, inverse_temperature: f32) -> f64 => $crate::vocabulary::softmax_weights;
+            fn mass_above(x: &[f32], thresholds: [f32; 2]) -> [$crate::Above; 2] => $crate::vocabulary::mass_above;
+            fn drop_below(x: &mut [f32], floor: f32) -> f64 => $crate::vocabulary::drop_below;
+
             fn convert(x: &[f32], ty: $crate::KvType, out: &mut [u8]) => $crate::attention::convert;
             fn attend(kv: &$crate::KvLayer, q: &[f32], head_kv: usize, pos: usize, params: &$crate::AttentionParams, out: &mut [f32]) => $crate::attention::attend;
         }

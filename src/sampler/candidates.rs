@@ -3,9 +3,13 @@
 //! While most of the vocabulary is in, logits and weights are arrays indexed by token and a token is taken out by
 //! the logit minus infinity; once few are left they are a list. All buffers are kept from draw to draw.
 
+use qgguf_kernels::Kernels;
+
 use super::SamplerError;
-use super::nucleus::{Ranked, cut_vocabulary, last_of_prefix, logit_key, probability_key};
-use super::weights::{BLOCK, above, for_each_at_least, max_and_nan, sum, weigh, weight};
+use super::nucleus::{Ranked, Vocabulary, for_each_within, last_of_prefix, logit_key, probability_key};
+
+/// Tokens whose weights are summed together; a draw skips whole blocks before it looks at single tokens.
+const BLOCK: usize = 512;
 
 /// A list is used from this many tokens down.
 const LIST: usize = 8192;
@@ -18,8 +22,10 @@ struct Candidate {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+///
+/// A weight is what [`Kernels::softmax_weights`] makes of a logit; sums of weights are exact.
 pub(super) struct Candidates {
+    kernels: Kernels,
     /// One logit per token, as long as `listed` is false.
     logits: Vec<f32>,
     /// One weight per token, valid while `weighed` and not `listed`.
@@ -35,16 +41,34 @@ pub(super) struct Candidates {
     temperature: f32,
     keys: Vec<u64>,
     ranked: Vec<Ranked>,
-    sample: Vec<f32>,
+    scratch: Vec<f32>,
 }
 
 impl Candidates {
+    /// Nothing yet. Every instruction set gives the same tokens, so the best one is taken.
+    pub fn new() -> Candidates {
+        Candidates {
+            kernels: Kernels::best(),
+            logits: Vec::new(),
+            weights: Vec::new(),
+            block_sums: Vec::new(),
+            list: Vec::new(),
+            listed: false,
+            weighed: false,
+            mass: 0.0,
+            temperature: 1.0,
+            keys: Vec::new(),
+            ranked: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
     /// Starts over with all tokens of `logits`.
     pub fn reset(&mut self, logits: &[f32]) -> Result<(), SamplerError> {
         if logits.is_empty() {
             return Err(SamplerError::NoLogits);
         }
-        let (max, nan) = max_and_nan(logits);
+        let (max, nan) = self.kernels.largest_and_nan(logits);
         if nan || max == f32::INFINITY {
             let at = logits.iter().position(|l| l.is_nan() || *l == f32::INFINITY).unwrap_or(0);
             return Err(SamplerError::BadLogit { token: at, value: logits[at] });
@@ -99,7 +123,7 @@ impl Candidates {
 
     /// The token with the largest logit, the lowest id on ties.
     pub fn best(&self) -> Result<u32, SamplerError> {
-        let (max, _) = max_and_nan(&self.logits);
+        let (max, _) = self.kernels.largest_and_nan(&self.logits);
         if max == f32::NEG_INFINITY {
             return Err(SamplerError::NoCandidates);
         }
@@ -151,14 +175,14 @@ impl Candidates {
         }
         // All tokens below this weight together are less than what may be left out.
         let least = (1.0 - f64::from(p)) * total / self.logits.len() as f64 * 0.999;
-        let (ranked, sample) = (&mut self.ranked, &mut self.sample);
-        let cut = cut_vocabulary(&self.logits, &self.weights, total, least as f32, reached, ranked, sample);
+        let vocabulary = Vocabulary { kernels: self.kernels, logits: &self.logits, weights: &self.weights };
+        let cut = vocabulary.cut(total, least as f32, reached, &mut self.ranked, &mut self.scratch);
         if let Some(cut) = cut {
             // Of the tokens from the floor up only some ranked ones are outside.
             for &(key, _) in self.ranked.iter().filter(|item| item.0 > cut.key) {
                 self.weights[key as u32 as usize] = 0.0;
             }
-            self.keep_from(cut.floor);
+            self.keep_from(cut.floor, cut.count);
         }
         Ok(())
     }
@@ -175,7 +199,8 @@ impl Candidates {
             self.mass = self.list.iter().map(|c| f64::from(c.weight)).sum();
         } else {
             // The largest logit is always in while there is no list, and weighs 1.
-            self.keep_from(p);
+            let [kept, _] = self.kernels.mass_above(&self.weights, [p, f32::INFINITY]);
+            self.keep_from(p, kept.count);
         }
         Ok(())
     }
@@ -243,7 +268,7 @@ impl Candidates {
         if self.listed {
             self.list.iter().fold(f32::NEG_INFINITY, |best, c| best.max(c.logit))
         } else {
-            max_and_nan(&self.logits).0
+            self.kernels.largest_and_nan(&self.logits).0
         }
     }
 
@@ -262,10 +287,20 @@ impl Candidates {
             return Err(SamplerError::NoCandidates);
         }
         if self.listed {
-            self.list.iter_mut().for_each(|c| c.weight = weight((c.logit - max) * inverse));
-            self.mass = self.list.iter().map(|c| f64::from(c.weight)).sum();
+            self.scratch.clear();
+            self.scratch.extend(self.list.iter().map(|c| c.logit));
+            self.mass = self.kernels.softmax_weights(&mut self.scratch, max, inverse);
+            for (c, &w) in self.list.iter_mut().zip(&self.scratch) {
+                c.weight = w;
+            }
         } else {
-            self.mass = weigh(&self.logits, max, inverse, &mut self.weights, &mut self.block_sums);
+            self.weights.resize(self.logits.len(), 0.0);
+            self.block_sums.clear();
+            for (weights, logits) in self.weights.chunks_mut(BLOCK).zip(self.logits.chunks(BLOCK)) {
+                weights.copy_from_slice(logits);
+                self.block_sums.push(self.kernels.softmax_weights(weights, max, inverse));
+            }
+            self.mass = self.block_sums.iter().sum();
         }
         self.weighed = true;
         Ok(())
@@ -285,20 +320,17 @@ impl Candidates {
         }
     }
 
-    /// Takes out what weighs less than `floor`, which is positive, from the weights of the whole vocabulary.
-    fn keep_from(&mut self, floor: f32) {
-        let [kept, _] = above(&self.weights, [floor, f32::INFINITY]);
-        if kept.count <= LIST {
+    /// Takes out what weighs less than `floor`, which is positive, from the weights of the whole vocabulary;
+    /// `count` tokens are left then.
+    fn keep_from(&mut self, floor: f32, count: usize) {
+        if count <= LIST {
             return self.enlist(floor);
         }
         self.block_sums.clear();
         for weights in self.weights.chunks_mut(BLOCK) {
-            for w in weights.iter_mut() {
-                *w = if *w >= floor { *w } else { 0.0 };
-            }
-            self.block_sums.push(sum(weights));
+            self.block_sums.push(self.kernels.drop_below(weights, floor));
         }
-        self.mass = kept.mass;
+        self.mass = self.block_sums.iter().sum();
     }
 
     /// Turns what weighs at least `floor` into a list, in the order of ids.
@@ -308,7 +340,7 @@ impl Candidates {
         }
         self.list.clear();
         let (logits, list) = (&self.logits, &mut self.list);
-        for_each_at_least(&self.weights, floor, |i, weight| {
+        for_each_within(&self.weights, floor..f32::INFINITY, |i, weight| {
             list.push(Candidate { id: i as u32, logit: logits[i], weight });
         });
         self.mass = self.list.iter().map(|c| f64::from(c.weight)).sum();

@@ -9,7 +9,6 @@ mod nucleus;
 mod params;
 #[cfg(test)]
 mod tests;
-mod weights;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -71,7 +70,6 @@ pub enum SamplerError {
 }
 
 /// Chooses tokens. It allocates while the first token is drawn; later draws reuse its buffers.
-#[derive(Debug)]
 pub struct Sampler {
     params: SamplerParams,
     seed: u64,
@@ -90,7 +88,7 @@ impl Sampler {
         // 32 random bits: a seed that is to be typed again should be short.
         let seed = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish() >> 32);
         let history = History { capacity: params.penalty_last_n as usize, ..History::default() };
-        Ok(Sampler { params, seed, rng: generator(seed), history, candidates: Candidates::default() })
+        Ok(Sampler { params, seed, rng: generator(seed), history, candidates: Candidates::new() })
     }
 
     /// The settings in force.
@@ -188,6 +186,15 @@ impl Sampler {
                 l - (count as f32 * frequency_penalty + presence_penalty)
             });
         }
+    }
+}
+
+impl fmt::Debug for Sampler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sampler")
+            .field("params", &self.params)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
     }
 }
 

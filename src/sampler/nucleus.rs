@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::weights::{Above, above, for_each_at_least};
+use qgguf_kernels::{Above, Kernels};
 
 /// A token's place in an ordering (smaller keys come first) and its weight.
 pub(super) type Ranked = (u128, f32);
@@ -59,95 +59,114 @@ pub(super) fn last_of_prefix(
     items[start..end].last().map(|item| (item.0, mass))
 }
 
+/// Calls `visit` with the index and value of each element in `range`, in order. Stretches without one are passed
+/// over at the speed of a comparison.
+pub(super) fn for_each_within(values: &[f32], range: Range<f32>, mut visit: impl FnMut(usize, f32)) {
+    const STEP: usize = 16;
+    for (b, block) in values.chunks(STEP).enumerate() {
+        let hits: u32 = block.iter().map(|&v| u32::from(v >= range.start) & u32::from(v < range.end)).sum();
+        if hits != 0 {
+            for (i, &v) in block.iter().enumerate().filter(|(_, v)| range.contains(v)) {
+                visit(b * STEP + i, v);
+            }
+        }
+    }
+}
+
 /// Where the smallest prefix of a whole vocabulary, by [`probability_key`], ends.
 pub(super) struct Cut {
     /// The last key inside.
     pub key: u128,
-    /// Every token inside weighs at least this; every other token that does is in the buffer of ranked tokens.
+    /// Every token inside weighs at least this; the tokens outside that do are all in the buffer of ranked tokens.
     pub floor: f32,
+    /// How many tokens are inside.
+    pub count: usize,
 }
 
-/// Finds the [`Cut`] at which `reached` first holds; `least` is a weight below which no token can be inside.
-///
-/// A strided sample guesses two weights that enclose the cut, one pass over the weights checks them, and only when
-/// few tokens are left between the two are they ranked (into `ranked`, whose memory is reused). `mass` is the sum
-/// of all weights.
-pub(super) fn cut_vocabulary(
-    logits: &[f32],
-    weights: &[f32],
-    mass: f64,
-    least: f32,
-    reached: impl Fn(f64) -> bool,
-    ranked: &mut Vec<Ranked>,
-    sample: &mut Vec<f32>,
-) -> Option<Cut> {
-    /// This many tokens are cheaper to rank than another pass over a large vocabulary.
-    const FEW: usize = 4096;
-    // Tokens of `floor..ceiling` are in question, those from `ceiling` up are inside.
-    let (mut floor, mut ceiling) = (least, f32::INFINITY);
-    let (mut below, mut inside) = (Above { count: weights.len(), mass }, Above::default());
-    if weights.len() > FEW {
-        below = above(weights, [floor, ceiling])[0];
-    }
-    while below.count - inside.count > FEW {
-        let Some([high, low]) =
-            guess(weights, floor..ceiling, below.mass - inside.mass, |m| reached(inside.mass + m), sample)
-        else {
-            break;
-        };
-        let [at_high, at_low] = above(weights, [high, low]);
-        let left = below.count - inside.count;
-        if reached(at_high.mass) {
-            (floor, below) = (high, at_high);
-        } else {
-            (ceiling, inside) = (high, at_high);
-            if reached(at_low.mass) {
-                (floor, below) = (low, at_low);
-            } else {
-                (ceiling, inside) = (low, at_low);
+/// A whole vocabulary with its weights.
+pub(super) struct Vocabulary<'a> {
+    pub kernels: Kernels,
+    pub logits: &'a [f32],
+    pub weights: &'a [f32],
+}
+
+impl Vocabulary<'_> {
+    /// Finds the [`Cut`] at which `reached` first holds. `mass` is the sum of all weights, and no token that weighs
+    /// less than `least` can be inside.
+    ///
+    /// A strided sample guesses two weights that enclose the cut, one pass over the weights checks them, and only
+    /// when few tokens are left between the two are they ranked, into `ranked`.
+    pub fn cut(
+        &self,
+        mass: f64,
+        least: f32,
+        reached: impl Fn(f64) -> bool,
+        ranked: &mut Vec<Ranked>,
+        sample: &mut Vec<f32>,
+    ) -> Option<Cut> {
+        /// This many tokens are cheaper to rank than another pass over a large vocabulary.
+        const FEW: usize = 4096;
+        // Tokens of `floor..ceiling` are in question, those from `ceiling` up are inside.
+        let (mut floor, mut ceiling) = (least, f32::INFINITY);
+        let mut from_floor = Above { count: self.weights.len(), mass };
+        let mut inside = Above::default();
+        while from_floor.count - inside.count > FEW {
+            let open = from_floor.mass - inside.mass;
+            let guess = self.guess(floor..ceiling, open, |m| reached(inside.mass + m), sample);
+            let Some(thresholds) = guess else { break };
+            let before = from_floor.count - inside.count;
+            // From the higher threshold down: the first that reaches is the new floor.
+            for (threshold, above) in
+                thresholds.into_iter().zip(self.kernels.mass_above(self.weights, thresholds))
+            {
+                if reached(above.mass) {
+                    (floor, from_floor) = (threshold, above);
+                    break;
+                }
+                (ceiling, inside) = (threshold, above);
+            }
+            if from_floor.count - inside.count > before / 2 {
+                break;
             }
         }
-        if below.count - inside.count > left / 2 {
-            break;
-        }
+        ranked.clear();
+        for_each_within(self.weights, floor.max(f32::MIN_POSITIVE)..ceiling, |i, w| {
+            ranked.push((probability_key(w, self.logits[i], i as u32), w));
+        });
+        let (key, _) = last_of_prefix(ranked, inside.mass, reached)?;
+        let count = inside.count + ranked.iter().filter(|item| item.0 <= key).count();
+        Some(Cut { key, floor, count })
     }
-    ranked.clear();
-    for_each_at_least(weights, floor.max(f32::MIN_POSITIVE), |i, w| {
-        if w < ceiling {
-            ranked.push((probability_key(w, logits[i], i as u32), w));
-        }
-    });
-    let (key, _) = last_of_prefix(ranked, inside.mass, reached)?;
-    Some(Cut { key, floor })
-}
 
-/// Two weights in `range`, larger first, between which a sample expects the cut; `None` when the sample is too
-/// small to say or has a single value.
-fn guess(
-    weights: &[f32],
-    range: Range<f32>,
-    mass: f64,
-    reached: impl Fn(f64) -> bool,
-    sample: &mut Vec<f32>,
-) -> Option<[f32; 2]> {
-    const SAMPLE: usize = 2048;
-    sample.clear();
-    let stride = (weights.len() / SAMPLE).max(1) | 1;
-    sample.extend(weights.iter().step_by(stride).copied().filter(|w| range.contains(w)));
-    if sample.len() < 32 {
-        return None;
+    /// Two weights in `range`, the larger first, between which a sample expects the cut; `None` when so few tokens
+    /// are in the range that they can be ranked, or when the sample cannot tell them apart. `mass` is the range's.
+    fn guess(
+        &self,
+        range: Range<f32>,
+        mass: f64,
+        reached: impl Fn(f64) -> bool,
+        sample: &mut Vec<f32>,
+    ) -> Option<[f32; 2]> {
+        const SAMPLE: usize = 2048;
+        sample.clear();
+        // Odd, to stay out of step with whatever pattern the vocabulary has.
+        let stride = (self.weights.len() / SAMPLE).max(1) | 1;
+        sample.extend(self.weights.iter().step_by(stride).copied().filter(|w| range.contains(w)));
+        if sample.len() < 48 {
+            return None;
+        }
+        sample.sort_unstable_by(|a, b| b.total_cmp(a));
+        let scale = mass / sample.iter().map(|&w| f64::from(w)).sum::<f64>();
+        let mut sum = 0.0;
+        let at = sample.iter().position(|&w| {
+            sum += f64::from(w) * scale;
+            reached(sum)
+        });
+        let at = at.unwrap_or(sample.len() - 1);
+        // One to two standard deviations of the cut's place in the sample.
+        let spread = sample.len().isqrt() * 3 / 2;
+        let high = sample[at.saturating_sub(spread)];
+        let low = sample[(at + spread).min(sample.len() - 1)];
+        (high > low).then_some([high, low])
     }
-    sample.sort_unstable_by(|a, b| b.total_cmp(a));
-    let scale = mass / sample.iter().map(|&w| f64::from(w)).sum::<f64>();
-    let mut sum = 0.0;
-    let at = sample.iter().position(|&w| {
-        sum += f64::from(w) * scale;
-        reached(sum)
-    });
-    let at = at.unwrap_or(sample.len() - 1);
-    // About two standard deviations of the place in the sample.
-    let spread = sample.len().isqrt();
-    let high = sample[at.saturating_sub(spread)];
-    let low = sample[(at + spread).min(sample.len() - 1)];
-    (high > low).then_some([high, low])
 }

@@ -356,10 +356,9 @@ fn reference(params: &SamplerParams, logits: &[f32]) -> Vec<u32> {
     for &stage in &params.order {
         left.sort_by(by_logit);
         let max = logits[left[0] as usize];
-        let weights: Vec<f64> = left
-            .iter()
-            .map(|&i| f64::from(weights::weight((logits[i as usize] - max) * (1.0 / temperature))))
-            .collect();
+        let mut weights: Vec<f32> = left.iter().map(|&i| logits[i as usize]).collect();
+        qgguf_kernels::Kernels::best().softmax_weights(&mut weights, max, 1.0 / temperature);
+        let weights: Vec<f64> = weights.into_iter().map(f64::from).collect();
         let total: f64 = weights.iter().sum();
         match stage {
             Stage::Penalties => {}
