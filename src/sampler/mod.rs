@@ -5,6 +5,7 @@
 //! sums do not depend on a math library or on the order of additions.
 
 mod candidates;
+mod file_defaults;
 mod nucleus;
 mod params;
 #[cfg(test)]

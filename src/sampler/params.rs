@@ -153,6 +153,8 @@ pub struct SamplerParams {
     pub logit_bias: Vec<(u32, f32)>,
     /// The stages in the order in which they work. A stage that is not listed is off.
     pub order: Vec<Stage>,
+    /// What the model file asks for and this sampler does not have; only shown.
+    pub left_out: Vec<String>,
 }
 
 impl Default for SamplerParams {
@@ -169,6 +171,7 @@ impl Default for SamplerParams {
             penalty_last_n: 64,
             logit_bias: Vec::new(),
             order: Stage::DEFAULT_ORDER.to_vec(),
+            left_out: Vec::new(),
         }
     }
 }
@@ -260,12 +263,17 @@ impl fmt::Display for SamplerParams {
         }
         if self.is_greedy() {
             self.write_stage(Stage::Penalties, f)?;
-            return f.write_str(" > the largest logit (temperature 0)");
+            f.write_str(" > the largest logit (temperature 0)")?;
+        } else {
+            for &stage in &self.order {
+                self.write_stage(stage, f)?;
+                f.write_str(" > ")?;
+            }
+            f.write_str("draw")?;
         }
-        for &stage in &self.order {
-            self.write_stage(stage, f)?;
-            f.write_str(" > ")?;
+        if !self.left_out.is_empty() {
+            write!(f, "; not available: {}", self.left_out.join(", "))?;
         }
-        f.write_str("draw")
+        Ok(())
     }
 }
