@@ -5,6 +5,7 @@ mod fixtures;
 mod handmade;
 mod inspect;
 mod logits;
+mod models;
 mod reference;
 mod run;
 mod support;
