@@ -8,5 +8,6 @@ mod logits;
 mod reference;
 mod run;
 mod support;
+mod tokenize;
 mod tokenizer;
 mod tokenizer_rules;
