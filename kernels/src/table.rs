@@ -43,6 +43,7 @@ macro_rules! kernels {
             fn largest_and_nan(x: &[f32]) -> (f32, bool) => $crate::vocabulary::largest_and_nan;
             fn softmax_weights(x: &mut [f32], largest: f32, inverse_temperature: f32) -> f64 => $crate::vocabulary::softmax_weights;
             fn mass_above(x: &[f32], thresholds: [f32; 2]) -> [$crate::Above; 2] => $crate::vocabulary::mass_above;
+            fn indices_within(x: &[f32], low: f32, high: f32, out: &mut Vec<u32>) => $crate::vocabulary::indices_within;
             fn drop_below(x: &mut [f32], floor: f32) -> f64 => $crate::vocabulary::drop_below;
 
             fn convert(x: &[f32], ty: $crate::KvType, out: &mut [u8]) => $crate::attention::convert;

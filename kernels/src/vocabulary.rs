@@ -49,6 +49,12 @@ impl Kernels {
         total
     }
 
+    /// Appends to `out` the indices of the values of `low..high`, in order.
+    pub fn indices_within(self, x: &[f32], low: f32, high: f32, out: &mut Vec<u32>) {
+        // SAFETY: the table belongs to this CPU.
+        unsafe { (self.table().indices_within)(x, low, high, out) }
+    }
+
     /// Sets the weights below `floor` to 0 and returns the sum of the others.
     pub fn drop_below(self, weights: &mut [f32], floor: f32) -> f64 {
         // SAFETY: the table belongs to this CPU.
@@ -127,6 +133,24 @@ pub(crate) fn mass_above<S: Simd>(_: S, weights: &[f32], thresholds: [f32; 2]) -
     total
 }
 
+/// Stretches without a hit are passed over at the speed of a comparison.
+#[inline(always)]
+pub(crate) fn indices_within<S: Simd>(_: S, x: &[f32], low: f32, high: f32, out: &mut Vec<u32>) {
+    const STEP: usize = 4 * LANES;
+    for (b, block) in x.chunks(STEP).enumerate() {
+        let hits = block.iter().fold(0, |hits, &v| hits | u32::from(v >= low) & u32::from(v < high));
+        if hits != 0 {
+            // Written at every value and kept at hits: no branch to guess.
+            let (mut found, mut n) = ([0; STEP], 0);
+            for (i, &v) in block.iter().enumerate() {
+                found[n] = (b * STEP + i) as u32;
+                n += usize::from(v >= low && v < high);
+            }
+            out.extend_from_slice(&found[..n]);
+        }
+    }
+}
+
 #[inline(always)]
 pub(crate) fn drop_below<S: Simd>(_: S, weights: &mut [f32], floor: f32) -> f64 {
     for w in weights.iter_mut() {
@@ -188,6 +212,10 @@ mod tests {
                     let count = x.iter().filter(|&&w| w >= t).count();
                     assert_eq!(*got, Above { count, mass: exact(t) }, "{n} weights");
                 }
+                let mut got = Vec::new();
+                kernels.indices_within(&x, 0.1, 0.7, &mut got);
+                let want: Vec<u32> = (0..n as u32).filter(|&i| (0.1..0.7).contains(&x[i as usize])).collect();
+                assert_eq!(got, want);
                 let mut dropped = x.clone();
                 assert_eq!(kernels.drop_below(&mut dropped, 0.1), exact(0.1));
                 assert!(dropped.iter().zip(&x).all(|(&d, &w)| d == if w >= 0.1 { w } else { 0.0 }));

@@ -81,7 +81,7 @@ fn n_ctx(args: &ModelArgs, path: &Path) -> Result<Option<usize>> {
 }
 
 /// The tiny model: in `$QGGUF_MODELS`, in `models/` here, or in the checkout this was built from.
-fn default_model() -> Result<PathBuf> {
+pub fn default_model() -> Result<PathBuf> {
     let dirs = match std::env::var_os("QGGUF_MODELS") {
         Some(dir) => vec![PathBuf::from(dir)],
         None => vec![PathBuf::from("models"), Path::new(env!("CARGO_MANIFEST_DIR")).join("models")],

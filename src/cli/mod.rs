@@ -14,6 +14,7 @@ mod output;
 mod run;
 mod sampling;
 mod terminal;
+mod tokenize;
 mod trace;
 
 use std::process::ExitCode;
@@ -39,6 +40,7 @@ Examples:
   qgguf run -m model.gguf -p \"Once\" -n 64 --temp 0
   qgguf chat -m model.gguf                    talk to an instruction-tuned model
   qgguf inspect model.gguf                    what is in the file
+  qgguf tokenize -m model.gguf -p \"Once\"      the tokens of a text
   qgguf COMMAND --help                        all flags of a command
 
 Results go to standard output, everything else to standard error.
@@ -56,6 +58,7 @@ enum Command {
     Chat(Box<chat::Args>),
     Logits(Box<logits::Args>),
     Inspect(inspect::Args),
+    Tokenize(Box<tokenize::Args>),
     Completions(completions::Args),
 }
 
@@ -75,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Chat(args) => chat::run(args, start),
         Command::Logits(args) => logits::run(args, start),
         Command::Inspect(args) => inspect::run(args),
+        Command::Tokenize(args) => tokenize::run(args),
         Command::Completions(args) => completions::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)

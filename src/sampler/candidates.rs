@@ -6,7 +6,7 @@
 use qgguf_kernels::Kernels;
 
 use super::SamplerError;
-use super::nucleus::{Ranked, Vocabulary, for_each_within, last_of_prefix, logit_key, probability_key};
+use super::nucleus::{Ranked, Vocabulary, last_of_prefix, logit_key, probability_key};
 
 /// Tokens whose weights are summed together; a draw skips whole blocks before it looks at single tokens.
 const BLOCK: usize = 512;
@@ -41,6 +41,7 @@ pub(super) struct Candidates {
     temperature: f32,
     keys: Vec<u64>,
     ranked: Vec<Ranked>,
+    ids: Vec<u32>,
     scratch: Vec<f32>,
 }
 
@@ -59,6 +60,7 @@ impl Candidates {
             temperature: 1.0,
             keys: Vec::new(),
             ranked: Vec::new(),
+            ids: Vec::new(),
             scratch: Vec::new(),
         }
     }
@@ -176,8 +178,20 @@ impl Candidates {
         // All tokens below this weight together are less than what may be left out.
         let least = (1.0 - f64::from(p)) * total / self.logits.len() as f64 * 0.999;
         let vocabulary = Vocabulary { kernels: self.kernels, logits: &self.logits, weights: &self.weights };
-        let cut = vocabulary.cut(total, least as f32, reached, &mut self.ranked, &mut self.scratch);
-        if let Some(cut) = cut {
+        let cut =
+            vocabulary.cut(total, least as f32, reached, &mut self.ranked, &mut self.scratch, &mut self.ids);
+        let Some(cut) = cut else { return Ok(()) };
+        if cut.all_ranked && cut.count <= LIST {
+            let inside = self.ranked.iter().filter(|item| item.0 <= cut.key);
+            self.list.clear();
+            self.list.extend(inside.map(|&(key, weight)| {
+                let id = key as u32;
+                Candidate { id, logit: self.logits[id as usize], weight }
+            }));
+            self.list.sort_unstable_by_key(|c| c.id);
+            self.mass = self.list.iter().map(|c| f64::from(c.weight)).sum();
+            self.listed = true;
+        } else {
             // Of the tokens from the floor up only some ranked ones are outside.
             for &(key, _) in self.ranked.iter().filter(|item| item.0 > cut.key) {
                 self.weights[key as u32 as usize] = 0.0;
@@ -338,11 +352,13 @@ impl Candidates {
         if self.listed {
             return;
         }
+        self.ids.clear();
+        self.kernels.indices_within(&self.weights, floor, f32::INFINITY, &mut self.ids);
         self.list.clear();
-        let (logits, list) = (&self.logits, &mut self.list);
-        for_each_within(&self.weights, floor..f32::INFINITY, |i, weight| {
-            list.push(Candidate { id: i as u32, logit: logits[i], weight });
-        });
+        self.list.extend(self.ids.iter().map(|&id| {
+            let (logit, weight) = (self.logits[id as usize], self.weights[id as usize]);
+            Candidate { id, logit, weight }
+        }));
         self.mass = self.list.iter().map(|c| f64::from(c.weight)).sum();
         self.listed = true;
     }

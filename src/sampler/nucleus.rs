@@ -59,20 +59,6 @@ pub(super) fn last_of_prefix(
     items[start..end].last().map(|item| (item.0, mass))
 }
 
-/// Calls `visit` with the index and value of each element in `range`, in order. Stretches without one are passed
-/// over at the speed of a comparison.
-pub(super) fn for_each_within(values: &[f32], range: Range<f32>, mut visit: impl FnMut(usize, f32)) {
-    const STEP: usize = 16;
-    for (b, block) in values.chunks(STEP).enumerate() {
-        let hits: u32 = block.iter().map(|&v| u32::from(v >= range.start) & u32::from(v < range.end)).sum();
-        if hits != 0 {
-            for (i, &v) in block.iter().enumerate().filter(|(_, v)| range.contains(v)) {
-                visit(b * STEP + i, v);
-            }
-        }
-    }
-}
-
 /// Where the smallest prefix of a whole vocabulary, by [`probability_key`], ends.
 pub(super) struct Cut {
     /// The last key inside.
@@ -81,6 +67,8 @@ pub(super) struct Cut {
     pub floor: f32,
     /// How many tokens are inside.
     pub count: usize,
+    /// Whether all tokens inside are in the buffer of ranked tokens.
+    pub all_ranked: bool,
 }
 
 /// A whole vocabulary with its weights.
@@ -103,9 +91,21 @@ impl Vocabulary<'_> {
         reached: impl Fn(f64) -> bool,
         ranked: &mut Vec<Ranked>,
         sample: &mut Vec<f32>,
+        ids: &mut Vec<u32>,
     ) -> Option<Cut> {
         /// This many tokens are cheaper to rank than another pass over a large vocabulary.
         const FEW: usize = 4096;
+        /// A model that is fairly sure has its mass in tokens of at least this weight.
+        const HEAD: f32 = 1.0 / 512.0;
+        let head = least.max(HEAD);
+        if self.sampled().filter(|&w| w >= head).count() * self.stride() <= FEW {
+            self.rank(head, f32::INFINITY, ranked, ids);
+            if reached(ranked.iter().map(|item| f64::from(item.1)).sum()) {
+                let (key, _) = last_of_prefix(ranked, 0.0, reached)?;
+                let count = ranked.iter().filter(|item| item.0 <= key).count();
+                return Some(Cut { key, floor: head, count, all_ranked: true });
+            }
+        }
         // Tokens of `floor..ceiling` are in question, those from `ceiling` up are inside.
         let (mut floor, mut ceiling) = (least, f32::INFINITY);
         let mut from_floor = Above { count: self.weights.len(), mass };
@@ -129,13 +129,31 @@ impl Vocabulary<'_> {
                 break;
             }
         }
-        ranked.clear();
-        for_each_within(self.weights, floor.max(f32::MIN_POSITIVE)..ceiling, |i, w| {
-            ranked.push((probability_key(w, self.logits[i], i as u32), w));
-        });
+        self.rank(floor, ceiling, ranked, ids);
         let (key, _) = last_of_prefix(ranked, inside.mass, reached)?;
         let count = inside.count + ranked.iter().filter(|item| item.0 <= key).count();
-        Some(Cut { key, floor, count })
+        Some(Cut { key, floor, count, all_ranked: inside.count == 0 })
+    }
+
+    /// Fills `ranked` with the tokens that weigh at least `floor`, above 0, and less than `ceiling`.
+    fn rank(&self, floor: f32, ceiling: f32, ranked: &mut Vec<Ranked>, ids: &mut Vec<u32>) {
+        ids.clear();
+        self.kernels.indices_within(self.weights, floor.max(f32::MIN_POSITIVE), ceiling, ids);
+        ranked.clear();
+        ranked.extend(ids.iter().map(|&id| {
+            let (weight, logit) = (self.weights[id as usize], self.logits[id as usize]);
+            (probability_key(weight, logit, id), weight)
+        }));
+    }
+
+    /// About 2048 weights from all over the vocabulary.
+    fn sampled(&self) -> impl Iterator<Item = f32> {
+        self.weights.iter().step_by(self.stride()).copied()
+    }
+
+    /// Odd, to stay out of step with whatever pattern the vocabulary has.
+    fn stride(&self) -> usize {
+        (self.weights.len() / 2048).max(1) | 1
     }
 
     /// Two weights in `range`, the larger first, between which a sample expects the cut; `None` when so few tokens
@@ -147,11 +165,8 @@ impl Vocabulary<'_> {
         reached: impl Fn(f64) -> bool,
         sample: &mut Vec<f32>,
     ) -> Option<[f32; 2]> {
-        const SAMPLE: usize = 2048;
         sample.clear();
-        // Odd, to stay out of step with whatever pattern the vocabulary has.
-        let stride = (self.weights.len() / SAMPLE).max(1) | 1;
-        sample.extend(self.weights.iter().step_by(stride).copied().filter(|w| range.contains(w)));
+        sample.extend(self.sampled().filter(|w| range.contains(w)));
         if sample.len() < 48 {
             return None;
         }

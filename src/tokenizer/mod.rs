@@ -1,8 +1,8 @@
 //! Text to tokens and back, from GGUF metadata alone, with llama.cpp's results.
 //!
-//! A text is first cut at its special tokens ([`partition`]). What lies between them is merged from characters,
-//! either by score (SentencePiece style, [`spm`]) or by rank inside words (byte-pair encoding: [`pre`] names the
-//! rules by which [`split`] makes words, [`bpe`] merges them on the `tokenizers` crate).
+//! A text is first cut at its special tokens (`partition`). What lies between them is merged from characters,
+//! either by score (SentencePiece style, `spm`) or by rank inside words (byte-pair encoding: `pre` names the
+//! rules by which `split` makes words, `bpe` merges them on the `tokenizers` crate).
 
 mod bpe;
 mod bytes;

@@ -1,6 +1,7 @@
 //! End-to-end tests of the command and the library, in one binary.
 
 mod chat;
+mod command;
 mod fixtures;
 mod handmade;
 mod inspect;
@@ -9,5 +10,6 @@ mod models;
 mod reference;
 mod run;
 mod support;
+mod tokenize;
 mod tokenizer;
 mod tokenizer_rules;
