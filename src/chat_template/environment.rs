@@ -1,37 +1,43 @@
 //! The template engine set up as the reference renderer sets up Jinja: its options, filters, tests and functions.
 
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value, ValueKind};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior};
+use minijinja_contrib::globals;
 
 use super::clock::LocalTime;
-use super::python::{JsonStyle, json_of, str_of};
+use super::program::{add_operators, float};
+use super::python::{JsonStyle, json_of, pay_for_bytes, str_of};
 use super::{Raised, methods};
 
-/// The environment in which templates are compiled.
-pub(super) fn environment() -> Environment<'static> {
+/// The environment in which templates run, with the budget of one rendering.
+pub(super) fn environment(fuel: u64) -> Environment<'static> {
     let mut env = Environment::new();
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    env.set_syntax(syntax.expect("the delimiters are Jinja's own"));
-    env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_undefined_behavior(UndefinedBehavior::Lenient);
     env.set_debug(false);
+    env.set_fuel(Some(fuel));
     env.set_unknown_method_callback(methods::call);
-    env.set_formatter(|out, _, value| {
+    env.set_formatter(|out, state, value| {
         // Plain text is the common case and needs no copy.
         match value.as_str() {
             Some(text) => out.write_str(text)?,
-            None => out.write_str(&str_of(value)?)?,
+            None => out.write_str(&str_of(state, value)?)?,
         }
         Ok(())
     });
+    add_operators(&mut env);
     env.add_filter("tojson", tojson);
     env.add_filter("string", string);
     env.add_filter("trim", trim);
     env.add_filter("join", join);
+    env.add_filter("int", to_int);
+    env.add_filter("float", to_float);
+    env.add_filter("escape", escape);
+    env.add_filter("e", escape);
     env.add_test("sequence", is_sequence);
     env.add_test("iterable", is_iterable);
     env.add_function("raise_exception", raise_exception);
+    env.add_function("cycler", |items: Rest<Value>| globals::cycler(items.to_vec()));
+    env.add_function("joiner", globals::joiner);
     // Helpers of the engine that Jinja does not have: a template that uses them would fail there.
     env.remove_global("debug");
     env
@@ -44,17 +50,9 @@ pub(super) fn strftime_now(now: LocalTime) -> Value {
     })
 }
 
-fn raise_exception(message: &Value) -> Result<Value, Error> {
-    let message = str_of(message)?;
+fn raise_exception(state: &State, message: &Value) -> Result<Value, Error> {
+    let message = str_of(state, message)?;
     Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
-}
-
-/// One fuel pays for this many bytes of text, as inside the engine.
-const BYTES_PER_FUEL: usize = 64;
-
-fn charge(state: &State, text: String) -> Result<String, Error> {
-    state.consume_fuel((text.len() / BYTES_PER_FUEL) as u64)?;
-    Ok(text)
 }
 
 fn tojson(
@@ -85,7 +83,7 @@ fn tojson(
         indent,
     };
     named.assert_all_used()?;
-    charge(state, json_of(value, &style)?)
+    json_of(state, value, &style)
 }
 
 /// What one level is indented by; `None` keeps everything on one line.
@@ -111,12 +109,12 @@ fn indent_text(indent: Option<Value>) -> Result<Option<String>, Error> {
 }
 
 fn string(state: &State, value: &Value) -> Result<String, Error> {
-    charge(state, str_of(value)?)
+    str_of(state, value)
 }
 
 fn trim(state: &State, value: &Value, chars: Option<&str>) -> Result<String, Error> {
-    let text = str_of(value)?;
-    charge(state, methods::strip_chars(&text, chars, true, true).to_owned())
+    let text = str_of(state, value)?;
+    Ok(methods::strip_chars(&text, chars, true, true).to_owned())
 }
 
 fn join(
@@ -127,7 +125,7 @@ fn join(
     named: Kwargs,
 ) -> Result<String, Error> {
     let separator = match separator {
-        Some(separator) => str_of(separator)?,
+        Some(separator) => str_of(state, separator)?,
         None => named.get::<Option<String>>("d")?.unwrap_or_default(),
     };
     let attribute = match attribute {
@@ -141,14 +139,63 @@ fn join(
         if let Some(attribute) = &attribute {
             item = attribute_of(&item, attribute)?;
         }
-        let text = str_of(&item)?;
+        let text = str_of(state, &item)?;
         if i > 0 {
             out.push_str(&separator);
         }
         out.push_str(&text);
-        state.consume_fuel(1 + ((separator.len() + text.len()) / BYTES_PER_FUEL) as u64)?;
+        pay_for_bytes(state, separator.len())?;
     }
     Ok(out)
+}
+
+/// The integer in a number or a text, or the default: Jinja's filter never fails.
+fn to_int(value: &Value, default: Option<Value>, base: Option<u32>) -> Value {
+    let default = default.unwrap_or_else(|| Value::from(0));
+    let Some(text) = value.as_str() else {
+        return match float(value) {
+            Some(_) if value.is_integer() => value.clone(),
+            Some(x) if x.is_finite() => Value::from(x.trunc() as i128),
+            _ => default,
+        };
+    };
+    let text = methods::strip_chars(text, None, true, true).replace('_', "");
+    let base = base.filter(|base| (2..=36).contains(base)).unwrap_or(10);
+    match (i128::from_str_radix(&text, base), text.parse::<f64>()) {
+        (Ok(n), _) => Value::from(n),
+        (_, Ok(x)) if x.is_finite() => Value::from(x.trunc() as i128),
+        _ => default,
+    }
+}
+
+/// The float in a number or a text, or the default: Jinja's filter never fails.
+fn to_float(value: &Value, default: Option<Value>) -> Value {
+    let number = match value.as_str() {
+        Some(text) => methods::strip_chars(text, None, true, true).replace('_', "").parse().ok(),
+        None => float(value),
+    };
+    number.map_or_else(|| default.unwrap_or_else(|| Value::from(0.0)), Value::from)
+}
+
+/// HTML's five special characters, in the notation of Python's MarkupSafe.
+fn escape(state: &State, value: &Value) -> Result<Value, Error> {
+    let text = str_of(state, value)?;
+    if value.is_safe() {
+        return Ok(value.clone());
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&#34;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    pay_for_bytes(state, out.len())?;
+    Ok(Value::from_safe_string(out))
 }
 
 /// The attribute, item or dotted path of either that Jinja's filters take.

@@ -42,8 +42,12 @@ impl TemplateError {
         &self.detail
     }
 
-    pub(super) fn limit(detail: String) -> TemplateError {
-        TemplateError { kind: TemplateErrorKind::Limit, line: None, detail }
+    pub(super) fn limit(line: Option<usize>, detail: String) -> TemplateError {
+        TemplateError { kind: TemplateErrorKind::Limit, line, detail }
+    }
+
+    pub(super) fn syntax(line: Option<usize>, detail: &str) -> TemplateError {
+        TemplateError { kind: TemplateErrorKind::Syntax, line, detail: format!("syntax error: {detail}") }
     }
 
     /// What the engine reports about a template, with the expression it is about.

@@ -7,7 +7,7 @@ use minijinja::value::{Kwargs, Tuple, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat;
 
-use super::python::is_space;
+use super::python::{is_space, pay_for_bytes};
 
 /// The callback for methods that the engine does not know by itself.
 pub(super) fn call(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
@@ -96,9 +96,25 @@ fn str_method(state: &State, text: &str, method: &str, args: &[Value]) -> Result
             swap_case(text).into()
         }
         "join" => join(state, text, args)?.into(),
+        // The engine's formatting fills to any width before anything is charged.
+        "format" if !is_plain_format(text) => {
+            return Err(invalid(
+                "str.format: widths of more than 4 digits and nested fields are not supported",
+            ));
+        }
         _ => return Ok(None),
     };
     Ok(Some(result))
+}
+
+/// Whether no field of a format text asks for a width of its arguments' choice or of more than four digits.
+fn is_plain_format(text: &str) -> bool {
+    let digits = text.split(|c: char| !c.is_ascii_digit()).map(str::len).max();
+    let nested = text.replace("{{", "").replace("}}", "").split('{').any(|field| {
+        // A field that does not end before the next one begins.
+        !field.contains('}') && field.contains([':', '!'])
+    });
+    digits.unwrap_or(0) <= 4 && !nested
 }
 
 /// `text` without white space, or without any of the characters of the argument, at the ends asked for.
@@ -269,7 +285,8 @@ fn join(state: &State, separator: &str, args: &[Value]) -> Result<String, Error>
             out.push_str(separator);
         }
         out.push_str(text);
-        state.consume_fuel(1 + (separator.len() + text.len()) as u64 / 64)?;
+        state.consume_fuel(1)?;
+        pay_for_bytes(state, separator.len() + text.len())?;
     }
     Ok(out)
 }

@@ -2,18 +2,20 @@
 //!
 //! A GGUF carries the Jinja template of its model as text. [`ChatTemplate`] renders it as the Python library
 //! `transformers` does, byte for byte, or fails with the line: a prompt that differs silently makes a model worse
-//! without anybody noticing. Templates come from strangers, so a rendering has a budget of steps and bytes, and runs
-//! on a thread of its own whose stack is large enough for any nesting that the budget can pay for.
+//! without anybody noticing. (Known to differ silently: `varargs` and `kwargs` in macros and attributes that Python
+//! objects have besides their items, such as `i.real` or `d.items` without a call, are undefined here.) Templates come from strangers, so a rendering has a budget of steps and bytes, and runs
+//! on a thread of its own with a large stack.
 
 mod clock;
 mod environment;
 mod error;
-mod generation;
 mod message;
 mod methods;
+mod program;
 mod python;
+mod source;
 
-use minijinja::{Environment, Value};
+use minijinja::Value;
 use serde_json::Map;
 
 pub use clock::LocalTime;
@@ -21,12 +23,7 @@ use error::Raised;
 pub use error::{TemplateError, TemplateErrorKind};
 pub use message::Message;
 use message::{Converted, to_engine};
-
-/// Longer templates are refused, bytes. Real ones stay below 64 KiB.
-const MAX_SOURCE: usize = 256 << 10;
-
-/// The name under which the one template is compiled.
-const NAME: &str = "chat";
+use program::Program;
 
 /// The texts of a tokenizer's special tokens, as templates name them: `bos_token`, `eos_token`, `pad_token` ...
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,38 +55,23 @@ pub struct RenderOptions {
     pub now: Option<LocalTime>,
 }
 
-/// A compiled chat template.
+/// A chat template that is known to compile.
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
+    /// As the engine reads it.
     source: String,
-    env: Environment<'static>,
     specials: SpecialTokens,
 }
 
 impl ChatTemplate {
-    /// Compiles a template.
+    /// Checks a template.
     ///
     /// # Errors
-    /// A syntax error, with its line; a template of more than 256 KiB.
+    /// A syntax error, with its line; a template of 64 KiB or more or with absurdly long expressions.
     pub fn new(source: &str, specials: SpecialTokens) -> Result<ChatTemplate, TemplateError> {
-        if source.len() > MAX_SOURCE {
-            let detail =
-                format!("the template has {} bytes, more than {MAX_SOURCE} are not accepted", source.len());
-            return Err(TemplateError::limit(detail));
-        }
-        let source = source.to_owned();
-        let env = on_large_stack(|| {
-            let mut env = environment::environment();
-            env.add_template_owned(NAME, generation::as_with_blocks(&source))
-                .map_err(|e| TemplateError::new(&e, &source))?;
-            Ok(env)
-        })?;
-        Ok(ChatTemplate { source, env, specials })
-    }
-
-    /// The text of the template.
-    pub fn source(&self) -> &str {
-        &self.source
+        let source = source::for_engine(source)?;
+        on_large_stack(|| Program::compile(&source).map(drop))?;
+        Ok(ChatTemplate { source, specials })
     }
 
     /// Renders the prompt for `messages`.
@@ -102,10 +84,10 @@ impl ChatTemplate {
         on_large_stack(|| {
             let mut size = Converted::default();
             let context = self.context(messages, options, &mut size);
-            let mut env = self.env.clone();
-            env.set_fuel(Some(fuel(&size)));
-            let template = env.get_template(NAME).map_err(|e| TemplateError::new(&e, &self.source))?;
-            template.render(context).map_err(|e| TemplateError::new(&e, &self.source))
+            let env = environment::environment(fuel(&size));
+            // Compiling takes a fraction of a millisecond, and a program borrows its environment.
+            let program = Program::compile(&self.source)?;
+            program.run(&env, context).map_err(|e| TemplateError::new(&e, &self.source))
         })
     }
 
@@ -139,18 +121,16 @@ fn fuel(size: &Converted) -> u64 {
     (BASE + PER_VALUE * size.values as u64 + size.bytes as u64).min(MAX)
 }
 
-/// Runs `job` on a thread with a stack for the deepest nesting that a template can build.
-///
-/// A step of the budget can put one list into another, and values are dropped and compared recursively. The memory is
-/// only reserved: pages that are never touched cost nothing.
+/// Runs `job` on a thread with a stack for the longest chain (`elif`, `a.b.c`) that a template can hold: the compiler
+/// recurses over it. The memory is only reserved: pages that are never touched cost nothing.
 fn on_large_stack<T: Send>(
     job: impl FnOnce() -> Result<T, TemplateError> + Send,
 ) -> Result<T, TemplateError> {
-    const STACK: usize = if cfg!(target_pointer_width = "64") { 1 << 30 } else { 64 << 20 };
+    const STACK: usize = 64 << 20;
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("chat-template".into()).stack_size(STACK);
         let thread = thread.spawn_scoped(scope, job);
-        let thread = thread.map_err(|e| TemplateError::limit(format!("cannot start a thread: {e}")))?;
+        let thread = thread.map_err(|e| TemplateError::limit(None, format!("cannot start a thread: {e}")))?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

@@ -3,28 +3,31 @@
 //! Templates are written for Jinja on Python, so a number or a list that one prints has to look as Python prints it.
 
 use minijinja::value::{Value, ValueKind};
-use minijinja::{Error, ErrorKind};
+use minijinja::{Error, ErrorKind, State};
 
 /// Containers nested deeper than this are refused (Python's recursion limit refuses them as well).
 const MAX_DEPTH: usize = 500;
-
-/// Written values larger than this are refused, bytes. A small value that holds itself many times over can ask for more.
-const MAX_WRITTEN: usize = 64 << 20;
 
 /// White space as `str.isspace` has it: Unicode's, and the four ASCII separators.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }
 
-/// `str(value)`; an undefined value is the empty text.
-pub(super) fn str_of(value: &Value) -> Result<String, Error> {
+/// `str(value)`; an undefined value is the empty text. What is written is paid for from the rendering's budget.
+pub(super) fn str_of(state: &State, value: &Value) -> Result<String, Error> {
     let mut out = String::new();
     match value.as_str() {
         Some(text) => out.push_str(text),
         None if value.is_undefined() => {}
-        None => write_repr(&mut out, value, 0)?,
+        None => write_repr(state, &mut out, value, 0)?,
     }
+    pay_for_bytes(state, out.len())?;
     Ok(out)
+}
+
+/// Takes the price of some text out of the budget: one unit for 64 bytes, as inside the engine.
+pub(super) fn pay_for_bytes(state: &State, bytes: usize) -> Result<(), Error> {
+    state.consume_fuel(bytes as u64 / 64)
 }
 
 /// The shortest decimal that reads back as `x`, in Python's notation: an exponent below 1e-4 and from 1e16 on.
@@ -51,24 +54,17 @@ fn as_float(value: &Value) -> Option<f64> {
     (value.kind() == ValueKind::Number && !value.is_integer()).then(|| f64::try_from(value.clone()).ok())?
 }
 
-fn check_limits(out: &str, depth: usize) -> Result<(), Error> {
+/// Every value costs one unit, so that one that holds another many times over cannot grow without bound.
+fn enter(state: &State, depth: usize) -> Result<(), Error> {
     if depth > MAX_DEPTH {
-        return Err(Error::new(
-            ErrorKind::InvalidOperation,
-            format!("a value nested more than {MAX_DEPTH} deep cannot be written"),
-        ));
+        let detail = format!("a value nested more than {MAX_DEPTH} deep cannot be written");
+        return Err(Error::new(ErrorKind::InvalidOperation, detail));
     }
-    if out.len() > MAX_WRITTEN {
-        return Err(Error::new(
-            ErrorKind::InvalidOperation,
-            format!("a value of more than {MAX_WRITTEN} bytes cannot be written"),
-        ));
-    }
-    Ok(())
+    state.consume_fuel(1)
 }
 
-fn write_repr(out: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
-    check_limits(out, depth)?;
+fn write_repr(state: &State, out: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
+    enter(state, depth)?;
     match value.kind() {
         ValueKind::String => write_str_repr(out, value.as_str().unwrap_or_default()),
         ValueKind::Undefined => out.push_str("Undefined"),
@@ -84,7 +80,7 @@ fn write_repr(out: &mut String, value: &Value, depth: usize) -> Result<(), Error
                 if count > 0 {
                     out.push_str(", ");
                 }
-                write_repr(out, &item?, depth + 1)?;
+                write_repr(state, out, &item?, depth + 1)?;
                 count += 1;
             }
             if is_tuple && count == 1 {
@@ -99,9 +95,9 @@ fn write_repr(out: &mut String, value: &Value, depth: usize) -> Result<(), Error
                 if i > 0 {
                     out.push_str(", ");
                 }
-                write_repr(out, &key, depth + 1)?;
+                write_repr(state, out, &key, depth + 1)?;
                 out.push_str(": ");
-                write_repr(out, &value.get_item(&key)?, depth + 1)?;
+                write_repr(state, out, &value.get_item(&key)?, depth + 1)?;
             }
             out.push('}');
         }
@@ -178,9 +174,10 @@ pub(super) struct JsonStyle {
 }
 
 /// `json.dumps(value)`.
-pub(super) fn json_of(value: &Value, style: &JsonStyle) -> Result<String, Error> {
+pub(super) fn json_of(state: &State, value: &Value, style: &JsonStyle) -> Result<String, Error> {
     let mut out = String::new();
-    write_json(&mut out, value, style, 0)?;
+    write_json(state, &mut out, value, style, 0)?;
+    pay_for_bytes(state, out.len())?;
     Ok(out)
 }
 
@@ -191,8 +188,14 @@ fn not_serializable(value: &Value) -> Error {
     )
 }
 
-fn write_json(out: &mut String, value: &Value, style: &JsonStyle, depth: usize) -> Result<(), Error> {
-    check_limits(out, depth)?;
+fn write_json(
+    state: &State,
+    out: &mut String,
+    value: &Value,
+    style: &JsonStyle,
+    depth: usize,
+) -> Result<(), Error> {
+    enter(state, depth)?;
     match value.kind() {
         ValueKind::None => out.push_str("null"),
         ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
@@ -203,7 +206,7 @@ fn write_json(out: &mut String, value: &Value, style: &JsonStyle, depth: usize) 
             let mut empty = true;
             for item in value.try_iter()?.checked() {
                 begin_item(out, style, &mut empty, depth + 1);
-                write_json(out, &item?, style, depth + 1)?;
+                write_json(state, out, &item?, style, depth + 1)?;
             }
             end_items(out, style, empty, depth);
             out.push(']');
@@ -219,7 +222,7 @@ fn write_json(out: &mut String, value: &Value, style: &JsonStyle, depth: usize) 
                 begin_item(out, style, &mut empty, depth + 1);
                 write_json_key(out, &key, style)?;
                 out.push_str(&style.key_separator);
-                write_json(out, &value.get_item(&key)?, style, depth + 1)?;
+                write_json(state, out, &value.get_item(&key)?, style, depth + 1)?;
             }
             end_items(out, style, empty, depth);
             out.push('}');
