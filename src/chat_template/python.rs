@@ -266,7 +266,8 @@ fn json_number(value: &Value) -> String {
 fn write_json_key(out: &mut String, key: &Value, style: &JsonStyle) -> Result<(), Error> {
     let text = match key.kind() {
         ValueKind::String => {
-            return Ok(write_json_str(out, key.as_str().unwrap_or_default(), style.ensure_ascii));
+            write_json_str(out, key.as_str().unwrap_or_default(), style.ensure_ascii);
+            return Ok(());
         }
         ValueKind::None => "null".into(),
         ValueKind::Bool => if key.is_true() { "true" } else { "false" }.into(),
