@@ -218,9 +218,8 @@ pub(crate) fn nvfp4<S: Simd>(s: S, w: &[u8], n_cols: usize, x: Codes<'_>, out: &
                     let sums =
                         [s.dot_signed(zero, w, a, first), s.dot_signed(zero, w, a, second), zero, zero];
                     let totals = s.totals(sums);
-                    for sub in 0..2 {
-                        let d = ue4m3_half(block.scales[2 * half + sub]) * x.d[at];
-                        acc = d.mul_add(totals[sub] as f32, acc);
+                    for (&scale, &total) in block.scales[2 * half..].iter().zip(&totals[..2]) {
+                        acc = (ue4m3_half(scale) * x.d[at]).mul_add(total as f32, acc);
                     }
                 }
             }

@@ -55,7 +55,7 @@ pub(crate) fn silu<S: Simd>(s: S, x: S::F32) -> S::F32 {
 #[inline(always)]
 pub(crate) fn gelu<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let cubic = s.mul_add(s.mul(x, x), s.splat(0.044_715), s.splat(1.0));
-    let t = tanh(s, s.mul(s.mul(x, s.splat(0.797_884_56)), cubic));
+    let t = tanh(s, s.mul(s.mul(x, s.splat(0.797_884_6)), cubic));
     s.mul(s.mul(x, s.splat(0.5)), s.add(t, s.splat(1.0)))
 }
 

@@ -9,11 +9,14 @@ mod portable;
 
 use crate::table::Table;
 
+/// A CPU feature's name, and whether this CPU has it.
+type Feature = (&'static str, fn() -> bool);
+
 /// Lists an instruction set's features once: for detection and for the shells' `target_feature`.
 macro_rules! isa_table {
     ($token:ident, detect: $detect:ident, $($feature:tt),*) => {
         /// The features this instruction set needs, each with its test.
-        pub(crate) const FEATURES: &[(&str, fn() -> bool)] =
+        pub(crate) const FEATURES: &[super::Feature] =
             &[$(($feature, || std::arch::$detect!($feature))),*];
         $crate::table::kernels!(stamp, $token, ($(#[target_feature(enable = $feature)])*));
     };
@@ -64,7 +67,7 @@ impl Isa {
     }
 
     pub(crate) fn table(self) -> Result<&'static Table, IsaError> {
-        let (features, table): (&[(&'static str, fn() -> bool)], _) = match self {
+        let (features, table): (&[Feature], _) = match self {
             Isa::Portable => (&[], &portable::TABLE),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => (avx2::FEATURES, &avx2::TABLE),
