@@ -99,8 +99,9 @@ impl Model {
         })?;
         let architecture = architectures::load(&arch, &mut loader)?;
         let n_ctx = loader.n_ctx();
-        let (hparams, warnings) = loader.into_parts();
+        let (hparams, mut warnings) = loader.into_parts();
         let tokenizer = Tokenizer::from_metadata(metadata, &options.tokenizer)?;
+        warnings.extend(tokenizer.warnings().iter().cloned());
         if tokenizer.n_vocab() > hparams.n_vocab {
             return Err(ModelErrorKind::Vocabulary {
                 tokens: tokenizer.n_vocab(),
