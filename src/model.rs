@@ -22,10 +22,16 @@ pub struct ModelOptions {
 
 /// Why a model cannot be used; the text names the file.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: {source}")]
+#[error("{}", named(path, source))]
 pub struct ModelError {
     path: String,
     source: ModelErrorKind,
+}
+
+/// The text of an error with the file in front, unless it begins with that already.
+fn named(path: &str, source: &ModelErrorKind) -> String {
+    let text = source.to_string();
+    if text.starts_with(path) { text } else { format!("{path}: {text}") }
 }
 
 /// What is wrong.

@@ -12,6 +12,9 @@ use crate::simd::{Simd, map_in_place};
 /// Values handled together: enough independent sums to keep the units busy without running out of registers.
 const LANES: usize = 8;
 
+/// Values that a pass works on twice, so that they are still in the nearest cache the second time.
+const BLOCK: usize = 512;
+
 /// The weights that reach a threshold.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Above {
@@ -36,17 +39,8 @@ impl Kernels {
 
     /// The weights that reach each of two thresholds, in one pass.
     pub fn mass_above(self, weights: &[f32], thresholds: [f32; 2]) -> [Above; 2] {
-        let mut total = [Above::default(); 2];
-        // Short pieces keep the kernel's 32-bit counters from overflowing.
-        for piece in weights.chunks(1 << 20) {
-            // SAFETY: the table belongs to this CPU.
-            let part = unsafe { (self.table().mass_above)(piece, thresholds) };
-            for (total, part) in total.iter_mut().zip(part) {
-                total.count += part.count;
-                total.mass += part.mass;
-            }
-        }
-        total
+        // SAFETY: the table belongs to this CPU.
+        unsafe { (self.table().mass_above)(weights, thresholds) }
     }
 
     /// Appends to `out` the indices of the values of `low..high`, in order.
@@ -83,7 +77,7 @@ pub(crate) fn softmax_weights<S: Simd>(s: S, x: &mut [f32], largest: f32, invers
     let grid = s.splat(3.0 / 4096.0);
     let (largest, factor) = (s.splat(largest), s.splat(inverse_temperature));
     let mut total = 0.0;
-    for block in x.chunks_mut(512) {
+    for block in x.chunks_mut(BLOCK) {
         map_in_place(
             s,
             block,
@@ -110,25 +104,28 @@ fn sum(weights: &[f32]) -> f64 {
     lanes.iter().sum::<f64>() + tail.iter().map(|&w| f64::from(w)).sum::<f64>()
 }
 
+/// `w` from `floor` up, 0 below. On bits, and into a buffer: a conditional store in place would become a masked one,
+/// which some CPUs do slowly.
+#[inline(always)]
+fn keep(w: f32, floor: f32) -> f32 {
+    f32::from_bits(w.to_bits() & u32::from(w >= floor).wrapping_neg())
+}
+
 #[inline(always)]
 pub(crate) fn mass_above<S: Simd>(_: S, weights: &[f32], thresholds: [f32; 2]) -> [Above; 2] {
-    let mut mass = [[0.0f64; LANES]; 2];
-    let mut count = [[0u32; LANES]; 2];
-    let (body, tail) = weights.as_chunks::<LANES>();
-    for chunk in body {
-        for t in 0..2 {
-            for i in 0..LANES {
-                let keep = chunk[i] >= thresholds[t];
-                mass[t][i] += f64::from(if keep { chunk[i] } else { 0.0 });
-                count[t][i] += u32::from(keep);
-            }
-        }
-    }
     let mut total = [Above::default(); 2];
-    for t in 0..2 {
-        let rest = tail.iter().filter(|&&w| w >= thresholds[t]);
-        total[t].mass = mass[t].iter().sum::<f64>() + rest.clone().map(|&w| f64::from(w)).sum::<f64>();
-        total[t].count = count[t].iter().sum::<u32>() as usize + rest.count();
+    let mut kept = [0.0; BLOCK];
+    for block in weights.chunks(BLOCK) {
+        for (total, threshold) in total.iter_mut().zip(thresholds) {
+            let kept = &mut kept[..block.len()];
+            let mut count = 0;
+            for (kept, &w) in kept.iter_mut().zip(block) {
+                *kept = keep(w, threshold);
+                count += u32::from(w >= threshold);
+            }
+            total.count += count as usize;
+            total.mass += sum(kept);
+        }
     }
     total
 }
@@ -153,10 +150,17 @@ pub(crate) fn indices_within<S: Simd>(_: S, x: &[f32], low: f32, high: f32, out:
 
 #[inline(always)]
 pub(crate) fn drop_below<S: Simd>(_: S, weights: &mut [f32], floor: f32) -> f64 {
-    for w in weights.iter_mut() {
-        *w = if *w >= floor { *w } else { 0.0 };
+    let mut kept = [0.0; BLOCK];
+    let mut total = 0.0;
+    for block in weights.chunks_mut(BLOCK) {
+        let kept = &mut kept[..block.len()];
+        for (kept, &w) in kept.iter_mut().zip(block.iter()) {
+            *kept = keep(w, floor);
+        }
+        block.copy_from_slice(kept);
+        total += sum(kept);
     }
-    sum(weights)
+    total
 }
 
 #[cfg(test)]

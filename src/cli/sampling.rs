@@ -5,7 +5,7 @@ use qgguf::sampler::{Order, Preset, Sampler, SamplerParams};
 use serde_json::{Value, json};
 
 use super::error::{Failure, Result};
-use super::terminal::{self, note};
+use super::terminal::{escape, note};
 
 /// How the next token is chosen. What is not given comes from the preset, the model file, or the defaults.
 #[derive(clap::Args, Debug)]
@@ -81,14 +81,12 @@ pub struct Settings {
     pub sampler: Sampler,
     /// Where the settings come from besides defaults and flags.
     from: Vec<&'static str>,
-    notes: Vec<String>,
 }
 
 impl SamplingArgs {
     /// Defaults, then what the model file says, then the preset, then the flags.
     pub fn settings(&self, model: &Model, ignore_eos: bool) -> Result<Settings> {
         let mut from = Vec::new();
-        let mut notes = Vec::new();
         let mut params = SamplerParams::from_metadata(model.file().metadata())?;
         if params != SamplerParams::default() {
             from.push("the model file");
@@ -97,7 +95,7 @@ impl SamplingArgs {
             preset.apply(&mut params);
             from.push(preset.name());
         }
-        self.apply(&mut params, &mut notes);
+        self.apply(&mut params);
         if ignore_eos {
             let eog = model.tokenizer().eog_ids();
             params.logit_bias.extend(eog.iter().map(|&id| (id, f32::NEG_INFINITY)));
@@ -109,10 +107,10 @@ impl SamplingArgs {
             )));
         }
         let sampler = Sampler::new(params, self.seed.and_then(|seed| seed.0)).map_err(Failure::usage)?;
-        Ok(Settings { sampler, from, notes })
+        Ok(Settings { sampler, from })
     }
 
-    fn apply(&self, params: &mut SamplerParams, notes: &mut Vec<String>) {
+    fn apply(&self, params: &mut SamplerParams) {
         fn set<T: Copy>(field: &mut T, flag: Option<T>) {
             *field = flag.unwrap_or(*field);
         }
@@ -128,12 +126,7 @@ impl SamplingArgs {
         params.logit_bias.extend(&self.logit_bias);
         if let Some(order) = &self.samplers {
             params.order = order.stages.clone();
-            if !order.left_out.is_empty() {
-                notes.push(format!(
-                    "samplers that do not exist here are left out: {}",
-                    order.left_out.join(", ")
-                ));
-            }
+            params.left_out.extend_from_slice(&order.left_out);
         }
     }
 }
@@ -141,12 +134,11 @@ impl SamplingArgs {
 impl Settings {
     /// Says on stderr what is in force.
     pub fn announce(&self) {
-        self.notes.iter().for_each(|text| note!("qgguf: warning: {}", terminal::escape(text)));
         let from = match self.from.as_slice() {
             [] => String::new(),
             from => format!(" (from {})", from.join(" and ")),
         };
-        note!("qgguf: sampling{from}: {}", self.sampler.params());
+        note!("qgguf: sampling{from}: {}", escape(&self.sampler.params().to_string()));
         if !self.sampler.params().is_greedy() {
             note!("qgguf: seed {}", self.sampler.seed());
         }

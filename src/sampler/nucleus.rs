@@ -82,8 +82,9 @@ impl Vocabulary<'_> {
     /// Finds the [`Cut`] at which `reached` first holds. `mass` is the sum of all weights, and no token that weighs
     /// less than `least` can be inside.
     ///
-    /// A strided sample guesses two weights that enclose the cut, one pass over the weights checks them, and only
-    /// when few tokens are left between the two are they ranked, into `ranked`.
+    /// When the heaviest tokens are few and reach, only those are ranked. Otherwise a strided sample guesses two
+    /// weights that enclose the cut, one pass over the weights checks them, and only when few tokens are left
+    /// between the two are they ranked, into `ranked`.
     pub fn cut(
         &self,
         mass: f64,

@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use crate::support::{failure, qgguf, stderr};
 
-const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+/// Special tokens around the contents, as in real templates, so that no token reaches over their ends.
+const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}\
+    assistant<|im_start|>";
 
 /// Chats with the tiny model and a plain template; returns stdout and stderr.
 fn chat(flags: &str, input: &str) -> (String, String) {

@@ -215,7 +215,7 @@ fn the_settings_in_force_are_said() {
     let preset = said("--preset qwen3 --top-k 5 --repeat-penalty 1.1");
     assert!(preset.contains("from qwen3") && preset.contains("temperature 0.7 > top_k 5"), "{preset}");
     assert!(preset.contains("repeat 1.1"), "{preset}");
-    assert!(said("--samplers top_k;temperature;xtc").contains("left out: xtc"));
+    assert!(said("--samplers top_k;temperature;xtc").contains("not available: xtc"));
     let verbose = said("-v -ctk f32");
     assert!(verbose.contains("keys f32, values f16") && verbose.contains("mapped"), "{verbose}");
 }

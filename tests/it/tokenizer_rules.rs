@@ -230,6 +230,13 @@ fn merging_goes_through_texts_that_are_no_tokens() {
 }
 
 #[test]
+fn merged_texts_may_be_longer_than_every_token() {
+    let merges = ["a a", "aa aa", "aaaa aaaa", "aaaaaaaa aaaaaaaa"];
+    let tokenizer = loaded(&bpe("gpt-2", &plain(&["a", "aa", "aaaa", "aaaaaaaa"]), &merges));
+    assert_eq!(tokenizer.encode(&"a".repeat(16), false, false), [0; 16]);
+}
+
+#[test]
 fn a_whole_word_that_is_a_token_needs_no_merges() {
     let tokens = plain(&["a", "b", "c", "ab", "abc"]);
     let merged = |pre| shown(&loaded(&bpe(pre, &tokens, &["a b"])), "abc", false);
