@@ -122,10 +122,9 @@ pub fn generate(
         if options.n_predict.is_some_and(|n| tokens.len() >= n) {
             break StopReason::Length;
         }
-        if session.tokens().len() == session.n_ctx() {
-            if !options.context_shift || !shift(session, options.n_keep)? {
-                break StopReason::ContextFull(session.n_ctx());
-            }
+        let full = session.tokens().len() == session.n_ctx();
+        if full && !(options.context_shift && shift(session, options.n_keep)?) {
+            break StopReason::ContextFull(session.n_ctx());
         }
         session.eval(&[token])?;
         n_decoded += 1;

@@ -25,7 +25,7 @@ pub struct ModelOptions {
 #[error("{}", named(path, source))]
 pub struct ModelError {
     path: String,
-    source: ModelErrorKind,
+    source: Box<ModelErrorKind>,
 }
 
 /// The text of an error with the file in front, unless it begins with that already.
@@ -76,9 +76,9 @@ impl Model {
     /// Weights stay in the mapped file; the time goes into the vocabulary.
     pub fn open(path: impl AsRef<Path>, options: &ModelOptions) -> Result<Model, ModelError> {
         let path = path.as_ref();
-        let named = |source: ModelErrorKind| ModelError { path: path.display().to_string(), source };
-        let file = GgufFile::open(path).map_err(|e| named(LoadError::from(e).into()))?;
-        Model::from_file(file, options).map_err(named)
+        let named = |source| ModelError { path: path.display().to_string(), source };
+        let file = GgufFile::open(path).map_err(|e| named(Box::new(LoadError::from(e).into())))?;
+        Model::from_file(file, options).map_err(|kind| named(Box::new(kind)))
     }
 
     /// [`Model::open`] for a container that is open already.
@@ -89,13 +89,10 @@ impl Model {
         if let Some(kind) = metadata.str("general.type").map_err(LoadError::from)?.filter(|t| *t != "model") {
             return Err(ModelErrorKind::NotAModel(kind.to_owned()));
         }
-        let mut loader = Loader::new(&file, &arch, options.n_ctx).or_else(|e| {
+        let mut loader = Loader::new(&file, &arch, options.n_ctx).map_err(|e| {
             // A file of an unknown family may lack the shared keys: the family is what matters then.
-            Err(if architectures::names().any(|name| name == arch) {
-                e
-            } else {
-                architectures::unknown(&arch)
-            })
+            let known = architectures::names().any(|name| name == arch);
+            if known { e } else { architectures::unknown(&arch) }
         })?;
         let architecture = architectures::load(&arch, &mut loader)?;
         let n_ctx = loader.n_ctx();

@@ -1,4 +1,6 @@
-//! Logits and greedy tokens against what transformers and llama.cpp computed.
+//! Logits and greedy tokens against what transformers and llama.cpp computed; the distances are printed.
+
+#![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
