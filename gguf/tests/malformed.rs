@@ -3,6 +3,9 @@
 use proptest::prelude::*;
 use qgguf_gguf::{GgufFile, GgufWriter, Metadata, MetadataArray, MetadataValue, TensorSpec};
 
+/// Key (raw bytes after its length), the length to claim, type id, payload.
+type Pair = (Vec<u8>, Option<u64>, u32, Vec<u8>);
+
 /// A small GGUF as its parts, so that a case can break one of them.
 #[derive(Clone)]
 struct Parts {
@@ -10,8 +13,7 @@ struct Parts {
     version: u32,
     n_tensors: Option<u64>,
     n_kv: Option<u64>,
-    /// Key (raw bytes after its length), the length to claim, type id, payload.
-    kv: Vec<(Vec<u8>, Option<u64>, u32, Vec<u8>)>,
+    kv: Vec<Pair>,
     tensors: Vec<Record>,
     alignment: u64,
     data: Option<usize>,
@@ -324,7 +326,7 @@ fn tensor_places() {
         refused(|p| p.tensors[1].offset = offset, &expected);
     };
     // Overlapping, unaligned, with a gap, beyond the end, and so far that sums overflow.
-    [0, 16, 33, 64, 1 << 20, u64::MAX - 31].map(with);
+    [0, 16, 33, 64, 1 << 20, u64::MAX - 31].into_iter().for_each(with);
     refused(
         |p| p.tensors[0].offset = 32,
         "the offset of tensor \"a\": expected 0, where the tensor before it ends, found 32",
