@@ -16,7 +16,7 @@ pub enum TokenizerError {
     UnknownModel(String),
     /// The pre-tokenizer is not here.
     #[error(
-        "pre-tokenizer (tokenizer.ggml.pre): expected one of {known}, found \"{found}\"; --pre forces one",
+        "tokenizer.ggml.pre: pre-tokenizer \"{found}\" is not known; --pre forces one of the known ones: {known}",
         known = pre::known_names()
     )]
     UnknownPre {
