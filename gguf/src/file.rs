@@ -179,7 +179,7 @@ impl GgufFile {
         self.first().header.version
     }
 
-    /// True if numbers are stored most significant byte first.
+    /// True if numbers (of the first file) are stored most significant byte first.
     pub fn big_endian(&self) -> bool {
         self.first().header.big_endian
     }
@@ -233,7 +233,7 @@ impl GgufFile {
     /// The tensor called `name`, or an error. Data of big-endian files cannot be used.
     pub fn require_tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
         let view = self.tensor(name).ok_or_else(|| Error::MissingTensor { name: name.to_owned() })?;
-        if self.big_endian() && view.ty().block_bytes() > 1 {
+        if self.shards[view.info.shard].header.big_endian && view.ty().block_bytes() > 1 {
             return Err(Error::BigEndian { name: name.to_owned() });
         }
         Ok(view)

@@ -38,6 +38,9 @@ pub(crate) fn open_all(opened: Shard) -> Result<Vec<Shard>, Error> {
             None => Shard::open(&path).map_err(|e| missing(e, no, keys.count))?,
         };
         check(&shard, SplitKeys { no, ..keys })?;
+        if let Some(first) = shards.first() {
+            same_architecture(first, &shard)?;
+        }
         shards.push(shard);
     }
     let found: usize = shards.iter().map(|shard| shard.header.tensors.len()).sum();
@@ -58,20 +61,21 @@ fn suffix(no: u32, count: u32) -> String {
 /// The split keys, or `None` for a file that is not one of several.
 fn split_keys(shard: &Shard) -> Result<Option<SplitKeys>, Error> {
     let metadata = &shard.header.metadata;
-    let count = metadata.u32("split.count")?.unwrap_or(0);
+    let wrong = |reason: String| Error::Split { path: shard.path.clone(), reason };
+    let named = |error: Error| wrong(error.to_string());
+    let count = metadata.u32("split.count").map_err(named)?.unwrap_or(0);
     if count <= 1 {
         return Ok(None);
     }
-    let keys = SplitKeys {
-        no: metadata.require_u32("split.no")?,
-        count,
-        tensors: metadata.require_u32("split.tensors.count")?,
-    };
-    if keys.no >= count || count > u32::from(u16::MAX) {
-        let reason = format!("split.no {} is not below split.count {count}", keys.no);
-        return Err(Error::Split { path: shard.path.clone(), reason });
+    let no = metadata.require_u32("split.no").map_err(named)?;
+    let tensors = metadata.require_u32("split.tensors.count").map_err(named)?;
+    if count > u32::from(u16::MAX) {
+        return Err(wrong(format!("split.count {count} is more than {}", u16::MAX)));
     }
-    Ok(Some(keys))
+    if no >= count {
+        return Err(wrong(format!("split.no {no} is not below split.count {count}")));
+    }
+    Ok(Some(SplitKeys { no, count, tensors }))
 }
 
 fn check(shard: &Shard, expected: SplitKeys) -> Result<(), Error> {
@@ -83,6 +87,22 @@ fn check(shard: &Shard, expected: SplitKeys) -> Result<(), Error> {
     let found = found.map_or("a file that is not split".to_owned(), show);
     let reason = format!("not a shard of this model: expected {}, found {found}", show(expected));
     Err(Error::Split { path: shard.path.clone(), reason })
+}
+
+/// Shards beyond the first need not say their architecture; one that says another belongs to another model.
+fn same_architecture(first: &Shard, shard: &Shard) -> Result<(), Error> {
+    const KEY: &str = "general.architecture";
+    let of = |shard: &Shard| {
+        let wrong = |error: Error| Error::Split { path: shard.path.clone(), reason: error.to_string() };
+        Ok(shard.header.metadata.str(KEY).map_err(wrong)?.map(str::to_owned))
+    };
+    match (of(first)?, of(shard)?) {
+        (Some(expected), Some(found)) if found != expected => {
+            let reason = format!("not a shard of this model: expected {KEY} {expected}, found {found}");
+            Err(Error::Split { path: shard.path.clone(), reason })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn missing(error: Error, no: u32, count: u32) -> Error {

@@ -1,5 +1,6 @@
 //! Writes GGUF files: the header first, then tensor after tensor, in pieces of any size.
 
+use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -84,7 +85,7 @@ impl GgufWriter {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),
         };
-        let file = tempfile::Builder::new().prefix(".qgguf-").suffix(".part").tempfile_in(dir).map_err(io)?;
+        let file = temporary(dir).map_err(io)?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
         out.write_all(&header).map_err(io)?;
         let mut writer = GgufWriter {
@@ -168,17 +169,24 @@ impl GgufWriter {
     }
 }
 
-/// Temporary files are private; the result gets the mode that it replaces, or that of a new file.
-#[cfg(unix)]
-fn keep_mode(file: &std::fs::File, target: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = std::fs::metadata(target).map_or(0o644, |old| old.permissions().mode());
-    file.set_permissions(std::fs::Permissions::from_mode(mode))
+/// A file in `dir` with the mode that any new file would get there; temporary files are private otherwise.
+fn temporary(dir: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".qgguf-").suffix(".part");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(dir)
 }
 
-#[cfg(not(unix))]
-fn keep_mode(_: &std::fs::File, _: &Path) -> io::Result<()> {
-    Ok(())
+/// A file that replaces another keeps the other's permissions.
+fn keep_mode(file: &std::fs::File, target: &Path) -> io::Result<()> {
+    match std::fs::metadata(target) {
+        Ok(old) => file.set_permissions(old.permissions()),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Bytes of a tensor's data.
@@ -207,7 +215,11 @@ fn header(
         put_value(&mut out, value);
     }
     let mut offset = 0u64;
+    let mut names = HashSet::new();
     for tensor in tensors {
+        if !names.insert(&tensor.name) {
+            return Err(format!("tensor \"{}\" would be in the file twice", tensor.name));
+        }
         if tensor.name.len() > MAX_TENSOR_NAME || tensor.shape.len() > MAX_DIMS {
             return Err(format!(
                 "tensor \"{}\": names have at most {MAX_TENSOR_NAME} bytes, shapes at most {MAX_DIMS} dimensions",

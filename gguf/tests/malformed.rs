@@ -1,10 +1,7 @@
 //! Broken files: each case has one fault, made from a good file, and the error that names it.
 
 use proptest::prelude::*;
-use qgguf_gguf::{GgufFile, GgufWriter, Metadata, MetadataArray, MetadataValue, TensorSpec};
-
-/// Key (raw bytes after its length), the length to claim, type id, payload.
-type Pair = (Vec<u8>, Option<u64>, u32, Vec<u8>);
+use qgguf_gguf::{GgufFile, Metadata, MetadataArray, MetadataValue};
 
 /// A small GGUF as its parts, so that a case can break one of them.
 #[derive(Clone)]
@@ -17,6 +14,20 @@ struct Parts {
     tensors: Vec<Record>,
     alignment: u64,
     data: Option<usize>,
+}
+
+/// A metadata key with its value as bytes.
+#[derive(Clone)]
+struct Pair {
+    key: Vec<u8>,
+    /// The length to claim, if not that of the key.
+    key_len: Option<u64>,
+    ty: u32,
+    payload: Vec<u8>,
+}
+
+fn pair(key: &str, ty: u32, payload: Vec<u8>) -> Pair {
+    Pair { key: key.into(), key_len: None, ty, payload }
 }
 
 #[derive(Clone)]
@@ -55,8 +66,8 @@ impl Parts {
             n_tensors: None,
             n_kv: None,
             kv: vec![
-                (b"general.architecture".to_vec(), None, 8, string("llama")),
-                (b"answer".to_vec(), None, 4, 42u32.to_le_bytes().to_vec()),
+                pair("general.architecture", 8, string("llama")),
+                pair("answer", 4, 42u32.to_le_bytes().to_vec()),
             ],
             tensors: vec![record("a", &[4], 0, 0), record("b", &[32, 2], 8, 32)],
             alignment: 32,
@@ -69,8 +80,8 @@ impl Parts {
         out.extend(self.version.to_le_bytes());
         out.extend(self.n_tensors.unwrap_or(self.tensors.len() as u64).to_le_bytes());
         out.extend(self.n_kv.unwrap_or(self.kv.len() as u64).to_le_bytes());
-        for (key, len, ty, payload) in &self.kv {
-            out.extend(len.unwrap_or(key.len() as u64).to_le_bytes());
+        for Pair { key, key_len, ty, payload } in &self.kv {
+            out.extend(key_len.unwrap_or(key.len() as u64).to_le_bytes());
             out.extend(key);
             out.extend(ty.to_le_bytes());
             out.extend(payload);
@@ -162,22 +173,22 @@ fn counts_that_promise_too_much() {
 
 #[test]
 fn keys() {
-    refused(|p| p.kv[1].0 = Vec::new(), "metadata key 1: expected a name, found an empty string");
+    refused(|p| p.kv[1].key = Vec::new(), "metadata key 1: expected a name, found an empty string");
     refused(
-        |p| p.kv[1].0 = b"general.architecture".to_vec(),
+        |p| p.kv[1].key = b"general.architecture".to_vec(),
         "metadata key \"general.architecture\" appears twice",
     );
-    refused(|p| p.kv[1].0 = vec![b'x', 0xff], "metadata key 1: expected UTF-8, found an invalid byte at 1");
+    refused(|p| p.kv[1].key = vec![b'x', 0xff], "metadata key 1: expected UTF-8, found an invalid byte at 1");
     refused(
-        |p| p.kv[0].1 = Some(1 << 31),
+        |p| p.kv[0].key_len = Some(1 << 31),
         "the length of metadata key 0: expected at most 1073741824, found 2147483648",
     );
     refused(
-        |p| p.kv[0].1 = Some(u64::MAX),
+        |p| p.kv[0].key_len = Some(u64::MAX),
         "the length of metadata key 0: expected at most 1073741824, found 18446744073709551615",
     );
     refused(
-        |p| p.kv[0].1 = Some(1 << 20),
+        |p| p.kv[0].key_len = Some(1 << 20),
         "truncated at byte 32: metadata key 0 needs 1048576 bytes, 288 are left",
     );
 }
@@ -185,7 +196,7 @@ fn keys() {
 #[test]
 fn values() {
     let with = |ty: u32, payload: Vec<u8>, expected: &str| {
-        refused(|p| (p.kv[1].2, p.kv[1].3) = (ty, payload), expected)
+        refused(|p| p.kv[1] = pair("answer", ty, payload), expected)
     };
     with(13, vec![0; 4], "the type of metadata key \"answer\": expected 0 to 12, found 13");
     with(u32::MAX, vec![0; 4], "the type of metadata key \"answer\": expected 0 to 12, found 4294967295");
@@ -250,7 +261,7 @@ fn values() {
 #[test]
 fn alignments() {
     let with = |ty: u32, payload: Vec<u8>, found: &str| {
-        let kv = (b"general.alignment".to_vec(), None, ty, payload);
+        let kv = pair("general.alignment", ty, payload);
         let expected = format!(
             "metadata key \"general.alignment\": expected u32, a power of two up to 1048576, found {found}"
         );
@@ -319,14 +330,13 @@ fn tensor_records() {
 
 #[test]
 fn tensor_places() {
-    let with = |offset: u64| {
+    // Overlapping, unaligned, with a gap, beyond the end, and so far that sums overflow.
+    for offset in [0, 16, 33, 64, 1 << 20, u64::MAX - 31] {
         let expected = format!(
             "the offset of tensor \"b\": expected 32, where the tensor before it ends, found {offset}"
         );
         refused(|p| p.tensors[1].offset = offset, &expected);
-    };
-    // Overlapping, unaligned, with a gap, beyond the end, and so far that sums overflow.
-    [0, 16, 33, 64, 1 << 20, u64::MAX - 31].into_iter().for_each(with);
+    }
     refused(
         |p| p.tensors[0].offset = 32,
         "the offset of tensor \"a\": expected 0, where the tensor before it ends, found 32",
@@ -450,107 +460,6 @@ fn metadata_of_another_type_names_key_and_types() {
         text(m.u32_per_layer("list", 3).unwrap_err()),
         "metadata key \"list\": expected an integer in the range of u32, or an array of 3 of them, found array of i32 of 2"
     );
-}
-
-/// A model split over files in a fresh folder; returns the folder.
-fn split_model(n: u16, change: impl Fn(u16, &mut Metadata)) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    for no in 0..n {
-        let mut m = Metadata::default();
-        if no == 0 {
-            m.set("general.architecture", MetadataValue::String("llama".into()));
-        }
-        m.set("split.no", MetadataValue::U16(no));
-        m.set("split.count", MetadataValue::U16(n));
-        m.set("split.tensors.count", MetadataValue::I32(n.into()));
-        change(no, &mut m);
-        let spec = TensorSpec { name: format!("t{no}"), shape: vec![4], ty: qgguf_gguf::GgmlType::F32 };
-        let path = dir.path().join(shard(no, n));
-        let mut writer = GgufWriter::create(path, 3, &m, &[spec]).unwrap();
-        writer.write(&[no as u8; 16]).unwrap();
-        writer.finish().unwrap();
-    }
-    dir
-}
-
-fn shard(no: u16, n: u16) -> String {
-    format!("m-{:05}-of-{n:05}.gguf", no + 1)
-}
-
-fn split_error(dir: &tempfile::TempDir, name: &str) -> String {
-    let error = GgufFile::open(dir.path().join(name)).err().expect("must be refused").to_string();
-    error.replace(&format!("{}/", dir.path().display()), "")
-}
-
-#[test]
-fn any_shard_opens_the_whole_model() {
-    let dir = split_model(3, |_, _| {});
-    for no in 0..3 {
-        let file = GgufFile::open(dir.path().join(shard(no, 3))).unwrap();
-        assert_eq!(file.architecture().unwrap(), "llama");
-        assert_eq!(file.tensors().len(), 3);
-        for t in 0..3u8 {
-            assert_eq!(file.tensor(&format!("t{t}")).unwrap().bytes(), [t; 16]);
-        }
-    }
-}
-
-#[test]
-fn missing_extra_and_foreign_shards_are_named() {
-    let dir = split_model(3, |_, _| {});
-    std::fs::remove_file(dir.path().join(shard(1, 3))).unwrap();
-    assert_eq!(split_error(&dir, &shard(2, 3)), "m-00002-of-00003.gguf: shard 2 of 3 is missing");
-
-    let dir = split_model(2, |_, _| {});
-    std::fs::copy(dir.path().join(shard(1, 2)), dir.path().join("m-00003-of-00002.gguf")).unwrap();
-    assert_eq!(split_error(&dir, &shard(0, 2)), "m-00003-of-00002.gguf: one shard too many: the model has 2");
-
-    let dir = split_model(2, |_, _| {});
-    std::fs::copy(dir.path().join(shard(0, 2)), dir.path().join(shard(1, 2))).unwrap();
-    assert_eq!(
-        split_error(&dir, &shard(0, 2)),
-        "m-00002-of-00002.gguf: not a shard of this model: expected shard 2 of 2 with 2 tensors in all, found shard 1 of 2 with 2 tensors in all"
-    );
-
-    let dir =
-        split_model(2, |no, m| drop((no == 1).then(|| m.set("split.tensors.count", MetadataValue::I32(9)))));
-    assert_eq!(
-        split_error(&dir, &shard(0, 2)),
-        "m-00002-of-00002.gguf: not a shard of this model: expected shard 2 of 2 with 2 tensors in all, found shard 2 of 2 with 9 tensors in all"
-    );
-
-    let dir = split_model(2, |_, m| drop(m.set("split.tensors.count", MetadataValue::I32(5))));
-    assert_eq!(
-        split_error(&dir, &shard(0, 2)),
-        "m-00001-of-00002.gguf: the 2 shards have 2 tensors, but split.tensors.count is 5"
-    );
-
-    let dir = split_model(2, |_, _| {});
-    std::fs::rename(dir.path().join(shard(0, 2)), dir.path().join("model.gguf")).unwrap();
-    assert_eq!(
-        split_error(&dir, "model.gguf"),
-        "model.gguf: shard 1 of 2 must have a name that ends in \"-00001-of-00002.gguf\""
-    );
-
-    let dir = split_model(2, |no, m| drop((no == 0).then(|| m.set("split.no", MetadataValue::U16(7)))));
-    assert_eq!(
-        split_error(&dir, &shard(0, 2)),
-        "m-00001-of-00002.gguf: split.no 7 is not below split.count 2"
-    );
-}
-
-#[test]
-fn an_unfinished_file_leaves_the_old_one_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("out.gguf");
-    std::fs::write(&path, b"old").unwrap();
-    let spec = TensorSpec { name: "t".into(), shape: vec![4], ty: qgguf_gguf::GgmlType::F32 };
-    let mut writer = GgufWriter::create(&path, 3, &Metadata::default(), &[spec]).unwrap();
-    writer.write(&[0; 15]).unwrap();
-    let error = writer.finish().unwrap_err().to_string();
-    assert!(error.ends_with("out.gguf: tensor \"t\" got 15 of 16 bytes"), "{error}");
-    assert_eq!(std::fs::read(&path).unwrap(), b"old");
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
 proptest! {
