@@ -401,6 +401,28 @@ fn a_file_cut_anywhere_is_refused_by_what_is_missing() {
 }
 
 #[test]
+fn files_with_every_type_of_value_open_whole_and_not_cut() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds/reader");
+    let read = |name: &str| std::fs::read(dir.join(name)).unwrap();
+    let open = |bytes: &[u8]| GgufFile::from_bytes("seed.gguf", bytes.to_vec());
+    let seeds = ["v3.gguf", "v2.gguf", "v3-big-endian.gguf"].map(read);
+    let files = seeds.each_ref().map(|seed| open(seed).unwrap());
+    assert_eq!(files.each_ref().map(|f| (f.version(), f.big_endian())), [(3, false), (2, false), (3, true)]);
+    for (file, seed) in files.iter().zip(&seeds) {
+        // Version and byte order change no value and no place.
+        assert_eq!((file.metadata(), file.tensors()), (files[0].metadata(), files[0].tensors()));
+        assert_eq!((file.metadata().len(), file.tensors().len()), (25, 5));
+        let last = file.tensors().last().unwrap();
+        let needed = (last.offset + last.n_bytes) as usize;
+        for n in 0..needed {
+            let error = open(&seed[..n]).err().unwrap_or_else(|| panic!("cut to {n} bytes")).to_string();
+            assert!(error.contains("truncated") || error.contains("the file could hold"), "{n}: {error}");
+        }
+        assert!(open(&seed[..needed]).is_ok(), "only padding is missing");
+    }
+}
+
+#[test]
 fn big_endian_files_can_be_looked_at_but_not_used() {
     let mut out = b"GGUF".to_vec();
     out.extend(3u32.to_be_bytes());
