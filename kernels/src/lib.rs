@@ -53,8 +53,8 @@ impl Kernels {
 
     /// The kernels that [`ISA_VARIABLE`] asks for, the best ones if it is not set.
     pub fn from_env() -> Result<Kernels, IsaError> {
-        match std::env::var(ISA_VARIABLE) {
-            Ok(name) if !name.is_empty() => Kernels::new(name.parse()?),
+        match std::env::var_os(ISA_VARIABLE) {
+            Some(name) if !name.is_empty() => Kernels::new(name.to_string_lossy().parse()?),
             _ => Ok(Kernels::best()),
         }
     }

@@ -194,7 +194,12 @@ impl Shared {
                 return;
             }
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task(i))) {
-                lock(&self.panic).get_or_insert(panic);
+                let mut first = lock(&self.panic);
+                match *first {
+                    // A payload may panic again when it is dropped, and nobody could catch that.
+                    Some(_) => std::mem::forget(panic),
+                    None => *first = Some(panic),
+                }
             }
         }
     }

@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use qgguf_gguf::GgmlType;
 use qgguf_gguf::dequantize::dequantize_row;
-use qgguf_kernels::{AttentionParams, Compute, Isa, Kernels, KvLayer, KvType, MatmulJob, Matrix, sin_cos};
+use qgguf_kernels::{
+    AttentionParams, Compute, Isa, Kernels, KvLayer, KvType, MatmulJob, Matrix, RopeLayout, RopeParams,
+    RopeTable, sin_cos,
+};
 
 /// The folder of reference data, or `None` with a visible note; its absence fails in CI.
 fn fixtures(test: &str) -> Option<PathBuf> {
@@ -455,4 +458,72 @@ fn instruction_sets_have_names() {
     assert_eq!("AVX2".parse(), Ok(Isa::Avx2));
     let error = "sse9".parse::<Isa>().unwrap_err().to_string();
     assert!(error.starts_with("unknown instruction set \"sse9\" (known: portable, avx2"), "{error}");
+}
+
+fn rope(n_dims: usize) -> RopeParams {
+    RopeParams {
+        n_dims,
+        freq_base: 10_000.0,
+        freq_scale: 1.0,
+        ext_factor: 0.0,
+        attn_factor: 1.0,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        n_ctx_orig: 4096,
+        factors: None,
+    }
+}
+
+/// Rotates two heads of 8 at positions 5 and 6.
+fn rotated(params: &RopeParams, layout: RopeLayout, x: &[f32]) -> Vec<f32> {
+    let (mut table, mut x) = (RopeTable::default(), x.to_vec());
+    params.fill(&mut table, 5, 2);
+    Compute::new(Kernels::best(), 1).rope(&mut x, 2, 8, &table, layout);
+    x
+}
+
+#[test]
+fn heads_are_rotated_by_the_angle_of_their_position() {
+    let x = Random(9).f32s(32);
+    for (layout, n_dims) in
+        [(RopeLayout::Norm, 8), (RopeLayout::Neox, 8), (RopeLayout::Norm, 6), (RopeLayout::Neox, 4)]
+    {
+        let mut params = rope(n_dims);
+        params.freq_scale = 0.5;
+        params.attn_factor = 1.5;
+        params.factors = Some(vec![1.0, 2.0, 3.0, 4.0][..n_dims / 2].to_vec());
+        let found = rotated(&params, layout, &x);
+        for (i, head) in x.chunks(8).enumerate() {
+            let mut exact: Vec<f64> = head.iter().map(|&v| v.into()).collect();
+            for pair in 0..n_dims / 2 {
+                let frequency = 10_000f64.powf(-2.0 * pair as f64 / n_dims as f64);
+                let angle = 0.5 * (5 + i / 2) as f64 * frequency / (pair + 1) as f64;
+                let (a, b) = match layout {
+                    RopeLayout::Norm => (2 * pair, 2 * pair + 1),
+                    RopeLayout::Neox => (pair, pair + n_dims / 2),
+                };
+                let (x0, x1) = (f64::from(head[a]), f64::from(head[b]));
+                exact[a] = 1.5 * (x0 * angle.cos() - x1 * angle.sin());
+                exact[b] = 1.5 * (x0 * angle.sin() + x1 * angle.cos());
+            }
+            for (found, exact) in found[8 * i..].iter().zip(&exact) {
+                assert!((f64::from(*found) - exact).abs() < 1e-6, "{layout:?} {n_dims}: {found} {exact}");
+            }
+        }
+    }
+}
+
+#[test]
+fn yarn_scales_slow_pairs_only() {
+    let yarn = RopeParams { freq_scale: 0.25, ext_factor: 1.0, attn_factor: 1.0, n_ctx_orig: 64, ..rope(8) };
+    // The fastest pair turns 64 / 2π ~ 10 times over the original context, the slowest 0.01 times: with these
+    // borders the first is not scaled at all and the last fully.
+    let yarn = RopeParams { beta_fast: 8.0, beta_slow: 0.5, ..yarn };
+    let x: Vec<f32> = (0..32).map(|i| if i % 2 == 0 { 1.0 } else { 0.0 }).collect();
+    let found = rotated(&yarn, RopeLayout::Norm, &x);
+    let magnitude = 1.0 + 0.1 * 4f64.ln();
+    let angle = |pair: usize| f64::from(found[2 * pair + 1]).atan2(f64::from(found[2 * pair]));
+    assert!((angle(0) - (5.0 - 2.0 * std::f64::consts::PI)).abs() < 1e-5, "{}", angle(0));
+    assert!((angle(3) - 0.25 * 5.0 * 1e-3).abs() < 1e-6, "{}", angle(3));
+    assert!((f64::from(found[0]).hypot(f64::from(found[1])) - magnitude).abs() < 1e-6);
 }
