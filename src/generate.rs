@@ -15,7 +15,7 @@ pub struct GenerateOptions {
     pub stop: Vec<String>,
     /// At the end of the context, drop half of what follows the first [`n_keep`](Self::n_keep) tokens and go on.
     pub context_shift: bool,
-    /// Tokens at the start that a context shift keeps.
+    /// Tokens at the start that a context shift keeps: of the prompt, and not the last four of the context.
     pub n_keep: usize,
     /// Go on after end-of-generation tokens.
     pub ignore_eos: bool,
@@ -123,7 +123,7 @@ pub fn generate(
             break StopReason::Length;
         }
         let full = session.tokens().len() == session.n_ctx();
-        if full && !(options.context_shift && shift(session, options.n_keep)?) {
+        if full && !(options.context_shift && shift(session, options.n_keep.min(prompt.len()))?) {
             break StopReason::ContextFull(session.n_ctx());
         }
         session.eval(&[token])?;
@@ -143,12 +143,16 @@ pub fn generate(
     })
 }
 
+/// Positions that a context shift never keeps, so that there is always something to drop (as llama.cpp has it).
+const MIN_SHIFTED: usize = 4;
+
 /// Drops half of the tokens after the first `n_keep` and evaluates the rest anew at their new positions.
 ///
 /// Returns false if there is nothing to drop.
 fn shift(session: &mut Session, n_keep: usize) -> Result<bool, EvalError> {
-    let n_keep = n_keep.min(session.tokens().len());
-    let n_drop = (session.tokens().len() - n_keep) / 2;
+    let n_tokens = session.tokens().len();
+    let n_keep = n_keep.min(session.n_ctx().saturating_sub(MIN_SHIFTED));
+    let n_drop = (n_tokens - n_keep) / 2;
     if n_drop == 0 {
         return Ok(false);
     }

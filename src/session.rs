@@ -182,6 +182,11 @@ impl Session {
         Ok((self.eval(&tokens[kept..])?, kept))
     }
 
+    /// Says whether [`Session::eval_prompt`] would accept `tokens`.
+    pub fn check_prompt(&self, tokens: &[u32]) -> Result<(), EvalError> {
+        self.check_fits(0, tokens)
+    }
+
     fn check(&self, tokens: &[u32]) -> Result<(), EvalError> {
         self.check_fits(self.tokens.len(), tokens)
     }

@@ -103,11 +103,12 @@ pub(crate) struct Shard {
 impl Shard {
     pub(crate) fn open(path: &Path) -> Result<Shard, Error> {
         let io = |source| Error::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
-        let kind = file.metadata().map_err(io)?;
+        // Asked before opening: that of a pipe without a writer would wait for one.
+        let kind = std::fs::metadata(path).map_err(io)?;
         if !kind.is_file() {
             return Err(io(std::io::Error::other("not a regular file")));
         }
+        let file = File::open(path).map_err(io)?;
         if kind.len() == 0 {
             return Shard::parse(path, Bytes::Owned(Vec::new()));
         }

@@ -135,9 +135,14 @@ impl Compute {
     /// # Panics
     /// If lengths do not fit or an id names no expert.
     pub fn matmul_experts(&mut self, x: &[f32], ids: &[u32], experts: &[Matrix<'_>], out: &mut [f32]) {
-        let (n_cols, n_rows) = (experts[0].n_cols(), experts[0].n_rows());
+        let first = experts.first().expect("at least one expert");
+        let (n_cols, n_rows) = (first.n_cols(), first.n_rows());
         let n_x = x.len() / n_cols;
-        assert!(ids.len().is_multiple_of(n_x) && out.len() == ids.len() * n_rows);
+        if ids.is_empty() {
+            return;
+        }
+        assert!(x.len() == n_x * n_cols && n_x > 0 && ids.len().is_multiple_of(n_x));
+        assert!(out.len() == ids.len() * n_rows && ids.iter().all(|&id| (id as usize) < experts.len()));
         let per_row = ids.len() / n_x;
         let mut order = std::mem::take(&mut self.scratch.order);
         let mut gathered = std::mem::take(&mut self.scratch.gathered);

@@ -44,8 +44,8 @@ pub struct ComputeArgs {
     /// How values are stored, f16 or f32 (-ctv)
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type)]
     pub cache_type_v: KvType,
-    /// Instruction set, to force a lower one than the CPU has
-    #[arg(long, value_name = "NAME", env = "QGGUF_ISA", hide_env_values = true)]
+    /// Instruction set, to force a lower one than the CPU has (so does the environment variable QGGUF_ISA)
+    #[arg(long, value_name = "NAME")]
     pub isa: Option<Isa>,
     /// Write every named intermediate to DIR as a .npy file
     #[arg(long, value_name = "DIR")]

@@ -34,7 +34,10 @@ impl TemplateArgs {
         match &self.chat_template {
             Some(path) => model.chat_template_from(&read_text(path)?).context(path.display()),
             None => model.chat_template(None)?.ok_or_else(|| {
-                Failure::text("the model file has no chat template; give one with --chat-template FILE")
+                Failure::text(
+                    "the model file has no chat template (the built-in model is not made for chat): \
+                     name a chat model with -m, or give a template with --chat-template FILE",
+                )
             }),
         }
     }

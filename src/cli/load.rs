@@ -8,7 +8,7 @@ use qgguf::model::{Model, ModelOptions};
 use qgguf::session::{Session, SessionOptions};
 use qgguf::tokenizer::TokenizerOptions;
 use qgguf_gguf::GgufFile;
-use qgguf_kernels::Kernels;
+use qgguf_kernels::{ISA_VARIABLE, Kernels};
 
 use super::args::{ComputeArgs, ModelArgs, kv_name};
 use super::error::{Context, Failure, Result};
@@ -40,7 +40,7 @@ pub struct Loaded {
 pub fn load(model: &ModelArgs, compute: &ComputeArgs, start: Instant) -> Result<Loaded> {
     let kernels = match compute.isa {
         Some(isa) => Kernels::new(isa).map_err(Failure::usage)?,
-        None => Kernels::best(),
+        None => Kernels::from_env().map_err(|e| Failure::usage(format!("{ISA_VARIABLE}: {e}")))?,
     };
     let is_default = model.model.is_none();
     let path = match &model.model {
@@ -95,7 +95,7 @@ pub fn default_model() -> Result<PathBuf> {
     };
     let larger = dir.join(QUICKSTART_MODEL);
     let hint = if larger.is_file() {
-        format!("-m {} for a larger one", larger.display())
+        format!("-m {} for the larger one that ./quickstart got", larger.display())
     } else {
         "-m FILE for another, ./quickstart to get a larger one".to_owned()
     };
@@ -128,6 +128,11 @@ impl Loaded {
             self.session.n_threads(),
             self.session.kernels().isa(),
         );
+        if self.model.n_ctx() > hparams.n_ctx_train {
+            note!(
+                "qgguf: warning: the context is larger than the model was trained for; text beyond may be poor"
+            );
+        }
         if compute.verbose {
             note!(
                 "qgguf: {} layers, width {}, vocabulary {}, keys {}, values {}, ubatch {}, up to {} of keys and values",

@@ -54,10 +54,15 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    #[command(args_override_self = true, allow_negative_numbers = true)]
     Run(Box<run::Args>),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
     Chat(Box<chat::Args>),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
     Logits(Box<logits::Args>),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
     Inspect(inspect::Args),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
     Tokenize(Box<tokenize::Args>),
     Completions(completions::Args),
 }

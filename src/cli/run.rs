@@ -63,6 +63,7 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
     let options = args.generation.options(&args.prompt.escapes, tokens.len(), loaded.is_default)?;
     let mut settings = args.sampling.settings(&loaded.model, options.ignore_eos)?;
     settings.announce();
+    loaded.session.check_prompt(&tokens)?;
 
     interrupt::listen();
     let mut stdout = io::stdout();

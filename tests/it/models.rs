@@ -227,8 +227,12 @@ fn a_full_context_ends_the_generation_or_is_shifted() {
     assert_eq!(session.tokens()[..2], prompt[..2], "the first tokens are kept");
     assert!(session.tokens().len() <= 16);
 
-    let nothing_to_drop = GenerateOptions { n_keep: 16, ..shifting };
-    assert_eq!(run(&mut session, &prompt, &nothing_to_drop).stop, StopReason::ContextFull(16));
+    // More than the prompt cannot be kept, nor a prompt that fills the context.
+    let keep_all = GenerateOptions { n_keep: 999, ..shifting };
+    assert_eq!(run(&mut session, &prompt, &keep_all).stop, StopReason::Length);
+    assert_eq!(session.tokens()[..prompt.len()], prompt);
+    assert_eq!(run(&mut session, &[7; 16], &keep_all).stop, StopReason::Length);
+    assert_eq!(run(&mut tiny(1), &[7], &keep_all).stop, StopReason::ContextFull(1));
 }
 
 #[test]

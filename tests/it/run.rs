@@ -286,3 +286,32 @@ fn an_interrupt_ends_the_text_but_not_without_a_word() {
     let stderr = stderr(&output);
     assert!(stderr.contains("interrupted") && stderr.contains("tok/s"), "{stderr}");
 }
+
+#[test]
+fn the_last_of_a_repeated_flag_wins() {
+    let text = stdout(&mut qgguf("run -p In --temp 0 -n 9 -n 1 --no-display-prompt"));
+    assert_eq!(text, stdout(&mut qgguf("run -p In --temp 0 -n 1 --no-display-prompt")));
+}
+
+#[test]
+fn an_empty_instruction_set_variable_is_none() {
+    stdout(qgguf("run -p In --temp 0 -n 1").env("QGGUF_ISA", ""));
+    let line = failure(qgguf("run -p In --temp 0 -n 1").env("QGGUF_ISA", "sse9"), 2);
+    assert!(line.contains("QGGUF_ISA: unknown instruction set \"sse9\" (known: portable, avx2)"), "{line}");
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_prints_nothing() {
+    let output = qgguf("run -p In_the_beginning -n 3 -c 1").output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_no_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe.gguf");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let line = failure(qgguf("inspect").arg(&pipe), 1);
+    assert!(line.ends_with("pipe.gguf: not a regular file"), "{line}");
+}
