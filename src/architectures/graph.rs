@@ -7,7 +7,7 @@
 use qgguf_kernels::{AttentionParams, Compute, KvLayer, MatmulJob, RopeLayout, RopeTable};
 
 use super::Weight;
-use super::layers::{Attention, Ffn, Moe};
+use super::layers::{Attention, Ffn, Mlp, Moe};
 
 /// The positions whose logits are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,6 +282,14 @@ impl<'a> Graph<'a> {
         self.gated(gate);
         std::mem::swap(&mut self.buffers.h, &mut self.buffers.gate);
         self.project("ffn_out", &ffn.down, ffn.down_bias.as_deref());
+    }
+
+    /// [`Graph::ffn`] with SiLU, or [`Graph::moe`].
+    pub fn mlp(&mut self, mlp: &Mlp) {
+        match mlp {
+            Mlp::Dense(ffn) => self.ffn(ffn, Gate::Silu),
+            Mlp::Experts(moe) => self.moe(moe),
+        }
     }
 
     /// `gate` = activation(`gate`) ⊙ `up`.

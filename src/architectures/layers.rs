@@ -135,6 +135,14 @@ impl Moe {
     }
 }
 
+/// The feed-forward part of a layer.
+pub enum Mlp {
+    /// One network.
+    Dense(Box<Ffn>),
+    /// A few of many.
+    Experts(Box<Moe>),
+}
+
 /// What stands around the layers: embeddings before, norm and projection after.
 pub struct Head {
     /// One row per token of the vocabulary.

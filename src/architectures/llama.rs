@@ -2,8 +2,8 @@
 
 use qgguf_kernels::{RopeLayout, RopeParams};
 
-use super::graph::{Gate, Scores};
-use super::layers::{Attention, Ffn, Head, Moe, layers, norm};
+use super::graph::Scores;
+use super::layers::{Attention, Ffn, Head, Mlp, Moe, layers, norm};
 use super::{Architecture, Graph, LoadError, Loader};
 
 pub(super) struct Llama {
@@ -26,11 +26,6 @@ pub(super) struct Layer {
     ffn_norm: Vec<f32>,
     ffn: Mlp,
     pub(super) rotate: bool,
-}
-
-enum Mlp {
-    Dense(Box<Ffn>),
-    Experts(Box<Moe>),
 }
 
 pub(super) fn load(l: &mut Loader<'_>) -> Result<Box<dyn Architecture>, LoadError> {
@@ -90,10 +85,7 @@ impl Architecture for Llama {
             g.attend(&layer.attn, self.scores);
             g.add_residual("ffn_inp");
             g.norm("ffn_norm", &layer.ffn_norm, self.rms_eps);
-            match &layer.ffn {
-                Mlp::Dense(ffn) => g.ffn(ffn, Gate::Silu),
-                Mlp::Experts(moe) => g.moe(moe),
-            }
+            g.mlp(&layer.ffn);
             g.add_residual("l_out");
         }
         g.output(&self.head, self.rms_eps);

@@ -2,8 +2,8 @@
 
 use qgguf_kernels::{RopeLayout, RopeParams};
 
-use super::graph::{Gate, Scores};
-use super::layers::{Attention, Ffn, Head, Moe, layers, norm};
+use super::graph::Scores;
+use super::layers::{Attention, Ffn, Head, Mlp, layers, norm};
 use super::{Architecture, Graph, LoadError, Loader};
 
 pub(super) struct Qwen3 {
@@ -21,11 +21,6 @@ struct Layer {
     k_norm: Vec<f32>,
     ffn_norm: Vec<f32>,
     ffn: Mlp,
-}
-
-pub(super) enum Mlp {
-    Dense(Box<Ffn>),
-    Experts(Box<Moe>),
 }
 
 pub(super) fn load(l: &mut Loader<'_>) -> Result<Box<dyn Architecture>, LoadError> {
@@ -73,10 +68,7 @@ impl Architecture for Qwen3 {
             g.attend(&layer.attn, self.scores);
             g.add_residual("ffn_inp");
             g.norm("ffn_norm", &layer.ffn_norm, self.rms_eps);
-            match &layer.ffn {
-                Mlp::Dense(ffn) => g.ffn(ffn, Gate::Silu),
-                Mlp::Experts(moe) => g.moe(moe),
-            }
+            g.mlp(&layer.ffn);
             g.add_residual("l_out");
         }
         g.output(&self.head, self.rms_eps);

@@ -1,7 +1,7 @@
 //! `qwen3moe`: qwen3 with a mixture of experts in every layer.
 
-use super::layers::Moe;
-use super::qwen3::{Mlp, Qwen3};
+use super::layers::{Mlp, Moe};
+use super::qwen3::Qwen3;
 use super::{Architecture, LoadError, Loader};
 
 pub(super) fn load(l: &mut Loader<'_>) -> Result<Box<dyn Architecture>, LoadError> {
