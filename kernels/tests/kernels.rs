@@ -460,6 +460,14 @@ fn instruction_sets_have_names() {
     assert!(error.starts_with("unknown instruction set \"sse9\" (known: portable, avx2"), "{error}");
 }
 
+#[test]
+fn an_instruction_set_of_another_architecture_is_refused_by_its_name() {
+    let (isa, architecture) =
+        if cfg!(target_arch = "x86_64") { (Isa::Neon, "aarch64") } else { (Isa::Avx2, "x86_64") };
+    let error = Kernels::new(isa).err().unwrap().to_string();
+    assert!(error.contains(&format!("{isa} needs the CPU feature \"{architecture}\"")), "{error}");
+}
+
 fn rope(n_dims: usize) -> RopeParams {
     RopeParams {
         n_dims,

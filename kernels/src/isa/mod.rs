@@ -5,6 +5,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon;
 mod portable;
 
 use crate::table::Table;
@@ -16,13 +18,27 @@ type Feature = (&'static str, fn() -> bool);
 macro_rules! isa_table {
     ($token:ident, detect: $detect:ident, $($feature:tt),*) => {
         /// The features this instruction set needs, each with its test.
-        pub(crate) const FEATURES: &[super::Feature] =
+        pub(crate) const FEATURES: &[$crate::isa::Feature] =
             &[$(($feature, || std::arch::$detect!($feature))),*];
         $crate::table::kernels!(stamp, $token, ($(#[target_feature(enable = $feature)])*));
     };
 }
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 use isa_table;
+
+/// The features and the table of an instruction set, or the name of its architecture where this is another one.
+type Found = Result<(&'static [Feature], &'static Table), &'static str>;
+
+/// [`Found`] for the instruction set in a module that exists on one architecture.
+macro_rules! found_on {
+    ($arch:literal, $($isa:ident)::+) => {{
+        #[cfg(all(target_arch = $arch, target_endian = "little"))]
+        let found: Found = Ok(($($isa)::+::FEATURES, &$($isa)::+::TABLE));
+        #[cfg(not(all(target_arch = $arch, target_endian = "little")))]
+        let found: Found = Err($arch);
+        found
+    }};
+}
 
 /// An instruction set, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +47,10 @@ pub enum Isa {
     Portable,
     /// x86-64 with AVX2, FMA and F16C (Haswell, Zen and later).
     Avx2,
+    /// AArch64 with NEON (any such CPU).
+    Neon,
+    /// AArch64 with NEON and its dot products (Cortex-A76, Neoverse N1, Apple M1 and later).
+    NeonDotprod,
 }
 
 /// Why an instruction set cannot be used.
@@ -51,13 +71,15 @@ pub enum IsaError {
 
 impl Isa {
     /// All instruction sets, worst first.
-    pub const ALL: [Isa; 2] = [Isa::Portable, Isa::Avx2];
+    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Neon, Isa::NeonDotprod];
 
     /// The name, as `QGGUF_ISA` and `--isa` take it.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Portable => "portable",
             Isa::Avx2 => "avx2",
+            Isa::Neon => "neon",
+            Isa::NeonDotprod => "neon-dotprod",
         }
     }
 
@@ -67,13 +89,13 @@ impl Isa {
     }
 
     pub(crate) fn table(self) -> Result<&'static Table, IsaError> {
-        let (features, table): (&[Feature], _) = match self {
-            Isa::Portable => (&[], &portable::TABLE),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => (avx2::FEATURES, &avx2::TABLE),
-            #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 => return Err(IsaError::Missing { isa: self, feature: "x86_64" }),
+        let found: Found = match self {
+            Isa::Portable => Ok((&[], &portable::TABLE)),
+            Isa::Avx2 => found_on!("x86_64", avx2),
+            Isa::Neon => found_on!("aarch64", neon::base),
+            Isa::NeonDotprod => found_on!("aarch64", neon::dotprod),
         };
+        let (features, table) = found.map_err(|feature| IsaError::Missing { isa: self, feature })?;
         match features.iter().find(|(_, present)| !present()) {
             Some(&(feature, _)) => Err(IsaError::Missing { isa: self, feature }),
             None => Ok(table),
