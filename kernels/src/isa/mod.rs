@@ -15,6 +15,7 @@ use crate::table::Table;
 type Feature = (&'static str, fn() -> bool);
 
 /// Lists an instruction set's features once: for detection and for the shells' `target_feature`.
+#[allow(unused_macros, reason = "on some architectures there is only the portable one")]
 macro_rules! isa_table {
     ($token:ident, detect: $detect:ident, $($feature:tt),*) => {
         /// The features this instruction set needs, each with its test.
@@ -23,7 +24,7 @@ macro_rules! isa_table {
         $crate::table::kernels!(stamp, $token, ($(#[target_feature(enable = $feature)])*));
     };
 }
-#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
+#[allow(unused_imports, reason = "as above")]
 use isa_table;
 
 /// The features and the table of an instruction set, or the name of its architecture where this is another one.
