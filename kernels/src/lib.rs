@@ -10,7 +10,6 @@
 
 mod attention;
 mod compute;
-mod dot;
 mod isa;
 mod math;
 mod matmul;
@@ -21,8 +20,10 @@ mod rows;
 mod simd;
 mod table;
 mod team;
+mod tile;
 mod vocabulary;
 mod weights;
+mod wide;
 
 pub use attention::{AttentionParams, CHUNK, KvLayer, KvType};
 pub use compute::Compute;

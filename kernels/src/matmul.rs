@@ -1,12 +1,14 @@
-//! Matrix products: activations are quantized once per form, rows of weights are shared out to the team.
+//! Matrix products: activations are quantized once per form, panels of 16 rows of weights are shared out to the team.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use crate::compute::Compute;
-use crate::matrix::{Matrix, RowsKernel};
-use crate::quantize::{Codes, CodesMut, Partner};
+use crate::matrix::{Matrix, PanelKernel};
+use crate::quantize::{Codes, CodesMut, Floats, Order, Partner};
 use crate::table::Table;
 use crate::team::{SharedSlice, Team};
+use crate::tile::{PANEL, Panel};
 
 /// One product: `out[token][row] = w[row] · x[token]`.
 pub struct MatmulJob<'w, 'o> {
@@ -16,27 +18,35 @@ pub struct MatmulJob<'w, 'o> {
     pub out: &'o mut [f32],
 }
 
+/// Products that one call takes at most.
+pub const MAX_JOBS: usize = 4;
+
 /// Rows of activations in one quantized form, reused from call to call.
 #[derive(Default)]
 struct Activations {
+    /// Codes in a row: the activations, and what fills a tile.
+    n_cols: usize,
     q: Vec<i8>,
     d: Vec<f32>,
     sums: Vec<i16>,
 }
 
-/// Memory for quantized activations.
+/// Memory for quantized activations and for the order of experts' tokens.
 #[derive(Default)]
 pub(crate) struct MatmulScratch {
     q8: Activations,
     q8k: Activations,
-    gathered: Vec<f32>,
-    products: Vec<f32>,
-    order: Vec<u32>,
+    /// Pairs, expert by expert; then the rows that they take; then where each expert's begin.
+    pairs: Vec<u32>,
+    rows: Vec<u32>,
+    starts: Vec<u32>,
 }
 
 thread_local! {
-    /// Results of one task before they are scattered to their tokens.
-    static TILE: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// Results of one panel before they are taken to their tokens.
+    static RESULTS: RefCell<Vec<[f32; PANEL]>> = const { RefCell::new(Vec::new()) };
+    /// A panel of a matrix with fewer rows than that.
+    static PADDED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Bytes of weights that one task takes at least: it should outlast the cost of taking a task.
@@ -46,21 +56,24 @@ const TASKS_PER_THREAD: usize = 8;
 
 impl Activations {
     fn quantize(&mut self, team: &Team, table: &Table, partner: Partner, x: &[f32], n_cols: usize) {
-        let (n_blocks, n_sums) = (n_cols / partner.block(), n_cols / partner.group());
+        let (block, group) = (partner.block(), partner.group());
         let n_tokens = x.len() / n_cols;
-        self.q.resize(x.len(), 0);
-        self.d.resize(n_tokens * n_blocks, 0.0);
-        self.sums.resize(n_tokens * n_sums, 0);
+        self.n_cols = n_cols.next_multiple_of(256);
+        let (stride, n_values) = (self.n_cols, self.n_cols * n_tokens);
+        self.q.resize(n_values, 0);
+        self.d.resize(n_values / block, 0.0);
+        self.sums.resize(n_values / group, 0);
         let (q, d, sums) =
             (SharedSlice::new(&mut self.q), SharedSlice::new(&mut self.d), SharedSlice::new(&mut self.sums));
         let quantize = if partner == Partner::Q8 { table.quantize_q8 } else { table.quantize_q8k };
         team.run(n_tokens, |t| {
+            let at = t * stride;
             // SAFETY: every token has parts of its own; the table belongs to this CPU.
             unsafe {
                 let out = CodesMut {
-                    q: q.range(t * n_cols, n_cols),
-                    d: d.range(t * n_blocks, n_blocks),
-                    sums: sums.range(t * n_sums, n_sums),
+                    q: q.range(at, n_cols),
+                    d: d.range(at / block, n_cols / block),
+                    sums: sums.range(at / group, n_cols / group),
                 };
                 quantize(&x[t * n_cols..(t + 1) * n_cols], out);
             }
@@ -68,14 +81,23 @@ impl Activations {
     }
 
     fn codes(&self) -> Codes<'_> {
-        Codes { q: &self.q, d: &self.d, sums: &self.sums }
+        Codes { n_cols: self.n_cols, q: &self.q, d: &self.d, sums: &self.sums, order: Order::default() }
     }
 }
 
+/// Activations in every form that a product may want, and which rows of them it takes.
+#[derive(Clone, Copy)]
+struct Inputs<'a> {
+    x: &'a [f32],
+    q8: Codes<'a>,
+    q8k: Codes<'a>,
+    order: Order<'a>,
+}
+
 impl MatmulScratch {
-    fn quantize(&mut self, team: &Team, table: &Table, jobs: &[MatmulJob<'_, '_>], x: &[f32], n_cols: usize) {
+    fn quantize(&mut self, team: &Team, table: &Table, partners: &[Partner], x: &[f32], n_cols: usize) {
         for (partner, activations) in [(Partner::Q8, &mut self.q8), (Partner::Q8K, &mut self.q8k)] {
-            if jobs.iter().any(|job| job.w.partner() == partner) {
+            if partners.contains(&partner) {
                 activations.quantize(team, table, partner, x, n_cols);
             }
         }
@@ -86,43 +108,41 @@ impl Compute {
     /// Multiplies `x` (`[n_tokens][n_cols]`) with every job's weights, which all have rows of `n_cols`.
     ///
     /// # Panics
-    /// If lengths do not fit.
+    /// If lengths do not fit or there are more than [`MAX_JOBS`].
     pub fn matmul(&mut self, x: &[f32], n_tokens: usize, jobs: &mut [MatmulJob<'_, '_>]) {
         let Some(n_cols) = jobs.first().map(|job| job.w.n_cols()) else { return };
+        assert!(jobs.len() <= MAX_JOBS);
         assert!(x.len() == n_tokens * n_cols, "{n_tokens} rows of {n_cols}, got {}", x.len());
-        for job in &*jobs {
+        let mut partners = [Partner::F32; MAX_JOBS];
+        for (job, partner) in jobs.iter().zip(&mut partners) {
             assert!(job.w.n_cols() == n_cols && job.out.len() == n_tokens * job.w.n_rows());
+            *partner = job.w.partner();
         }
         if n_tokens == 0 {
             return;
         }
         let (team, table) = (&self.team, self.kernels.table());
-        self.scratch.quantize(team, table, jobs, x, n_cols);
-        let (q8, q8k) = (self.scratch.q8.codes(), self.scratch.q8k.codes());
+        self.scratch.quantize(team, table, &partners, x, n_cols);
+        let inputs = self.scratch.inputs(x);
 
         let n_bytes: usize = jobs.iter().map(|job| job.w.n_bytes()).sum();
-        let task_bytes = (n_bytes / (team.n_threads() * TASKS_PER_THREAD)).max(TASK_BYTES);
-        let parts: Vec<Part<'_>> = jobs
-            .iter_mut()
-            .map(|job| {
-                let row = job.w.n_bytes() / job.w.n_rows();
-                // Kernels take four rows at a time.
-                let n_rows = (task_bytes / row).next_multiple_of(4).max(4);
-                Part {
-                    w: job.w,
-                    n_rows,
-                    n_tasks: job.w.n_rows().div_ceil(n_rows),
-                    out: SharedSlice::new(job.out),
-                }
+        let mut jobs = jobs.iter_mut();
+        let products: [Option<Product<'_>>; MAX_JOBS] = std::array::from_fn(|_| {
+            let job = jobs.next()?;
+            Some(Product {
+                tasks: Tasks::new(&job.w, n_bytes, team.n_threads()),
+                w: job.w,
+                out: SharedSlice::new(job.out),
             })
-            .collect();
-        team.run(parts.iter().map(|part| part.n_tasks).sum(), |mut task| {
-            for part in &parts {
-                if task < part.n_tasks {
-                    let codes = if part.w.partner() == Partner::Q8 { q8 } else { q8k };
-                    return part.run(table, task, x, codes, n_tokens);
+        });
+        let products = || products.iter().flatten();
+        team.run(products().map(|product| product.tasks.n).sum(), |mut task| {
+            for product in products() {
+                if task < product.tasks.n {
+                    let panels = product.tasks.panels(task);
+                    return product.run(table, panels, inputs, n_tokens, Order::default());
                 }
-                task -= part.n_tasks;
+                task -= product.tasks.n;
             }
         });
     }
@@ -130,78 +150,153 @@ impl Compute {
     /// Multiplies rows of `x` with the weights of chosen experts.
     ///
     /// Pair p uses expert `ids[p]` and row `p / (ids.len() / n_x)` of `x` (`[n_x][n_cols]`); its result is
-    /// `out[p]`. Pairs of one expert are computed together, so its weights are read once.
+    /// `out[p]`. Pairs of one expert are computed together, so its weights are read once. `expert(e)` gives the
+    /// weights of expert e, all of one shape and type.
     ///
     /// # Panics
-    /// If lengths do not fit or an id names no expert.
-    pub fn matmul_experts(&mut self, x: &[f32], ids: &[u32], experts: &[Matrix<'_>], out: &mut [f32]) {
-        let first = experts.first().expect("at least one expert");
-        let (n_cols, n_rows) = (first.n_cols(), first.n_rows());
-        let n_x = x.len() / n_cols;
+    /// If lengths do not fit or an id is not below `n_experts`.
+    pub fn matmul_experts<'w>(
+        &mut self,
+        x: &[f32],
+        ids: &[u32],
+        n_experts: usize,
+        expert: impl Fn(usize) -> Matrix<'w> + Sync,
+        out: &mut [f32],
+    ) {
         if ids.is_empty() {
             return;
         }
+        let first = expert(0);
+        let (n_cols, n_rows) = (first.n_cols(), first.n_rows());
+        let n_x = x.len() / n_cols;
         assert!(x.len() == n_x * n_cols && n_x > 0 && ids.len().is_multiple_of(n_x));
-        assert!(out.len() == ids.len() * n_rows && ids.iter().all(|&id| (id as usize) < experts.len()));
-        let per_row = ids.len() / n_x;
-        let mut order = std::mem::take(&mut self.scratch.order);
-        let mut gathered = std::mem::take(&mut self.scratch.gathered);
-        let mut products = std::mem::take(&mut self.scratch.products);
-        for (e, expert) in experts.iter().enumerate() {
-            order.clear();
-            order.extend((0..ids.len() as u32).filter(|&p| ids[p as usize] as usize == e));
-            if order.is_empty() {
-                continue;
+        assert!(out.len() == ids.len() * n_rows && ids.iter().all(|&id| (id as usize) < n_experts));
+        let (team, table) = (&self.team, self.kernels.table());
+        self.scratch.quantize(team, table, &[first.partner()], x, n_cols);
+        self.scratch.order(ids, n_experts, ids.len() / n_x);
+        let scratch = &self.scratch;
+        let inputs = scratch.inputs(x);
+
+        let out = SharedSlice::new(out);
+        let used = scratch.starts.windows(2).filter(|range| range[0] < range[1]).count();
+        let tasks = Tasks::new(&first, first.n_bytes() * used, team.n_threads());
+        team.run(n_experts * tasks.n, |task| {
+            let e = task / tasks.n;
+            let tokens = scratch.starts[e] as usize..scratch.starts[e + 1] as usize;
+            if !tokens.is_empty() {
+                let w = expert(e);
+                assert!(w.n_cols() == n_cols && w.n_rows() == n_rows && w.ty() == first.ty());
+                let inputs = Inputs { order: Order::new(&scratch.rows[tokens.clone()]), ..inputs };
+                let product = Product { tasks, w, out: out.again() };
+                let pairs = Order::new(&scratch.pairs[tokens.clone()]);
+                product.run(table, tasks.panels(task % tasks.n), inputs, tokens.len(), pairs);
             }
-            gathered.clear();
-            for &p in &order {
-                gathered.extend_from_slice(&x[p as usize / per_row * n_cols..][..n_cols]);
-            }
-            products.resize(order.len() * n_rows, 0.0);
-            self.matmul(&gathered, order.len(), &mut [MatmulJob { w: *expert, out: &mut products }]);
-            for (&p, product) in order.iter().zip(products.chunks_exact(n_rows)) {
-                out[p as usize * n_rows..][..n_rows].copy_from_slice(product);
-            }
-        }
-        (self.scratch.order, self.scratch.gathered, self.scratch.products) = (order, gathered, products);
+        });
     }
 }
 
-/// The tasks of one job: `n_rows` rows each.
-struct Part<'a> {
+impl MatmulScratch {
+    fn inputs<'a>(&'a self, x: &'a [f32]) -> Inputs<'a> {
+        Inputs { x, q8: self.q8.codes(), q8k: self.q8k.codes(), order: Order::default() }
+    }
+
+    /// Sorts pairs by expert.
+    fn order(&mut self, ids: &[u32], n_experts: usize, per_row: usize) {
+        self.starts.clear();
+        self.starts.resize(n_experts + 1, 0);
+        for &id in ids {
+            self.starts[id as usize + 1] += 1;
+        }
+        for e in 0..n_experts {
+            self.starts[e + 1] += self.starts[e];
+        }
+        self.pairs.resize(ids.len(), 0);
+        self.rows.resize(ids.len(), 0);
+        for (p, &id) in ids.iter().enumerate() {
+            let at = &mut self.starts[id as usize];
+            self.pairs[*at as usize] = p as u32;
+            self.rows[*at as usize] = (p / per_row) as u32;
+            *at += 1;
+        }
+        // Every start has moved to the end of its expert's pairs.
+        self.starts.rotate_right(1);
+        self.starts[0] = 0;
+    }
+}
+
+/// How the panels of a matrix are cut into tasks.
+#[derive(Clone, Copy)]
+struct Tasks {
+    n: usize,
+    panels_each: usize,
+    n_panels: usize,
+}
+
+impl Tasks {
+    /// `n_bytes` is what all matrices of the operation have together.
+    fn new(w: &Matrix<'_>, n_bytes: usize, n_threads: usize) -> Tasks {
+        let task_bytes = (n_bytes / (n_threads * TASKS_PER_THREAD)).max(TASK_BYTES);
+        let n_panels = w.n_rows().div_ceil(PANEL);
+        let panels_each = (task_bytes / (w.n_bytes() / n_panels).max(1)).max(1);
+        Tasks { n: n_panels.div_ceil(panels_each), panels_each, n_panels }
+    }
+
+    fn panels(&self, task: usize) -> Range<usize> {
+        let start = task * self.panels_each;
+        start..(start + self.panels_each).min(self.n_panels)
+    }
+}
+
+/// One matrix and where its products go.
+struct Product<'a> {
+    tasks: Tasks,
     w: Matrix<'a>,
-    n_rows: usize,
-    n_tasks: usize,
     out: SharedSlice<'a, f32>,
 }
 
-impl Part<'_> {
-    fn run(&self, table: &Table, task: usize, x: &[f32], codes: Codes<'_>, n_tokens: usize) {
-        let start = task * self.n_rows;
-        let end = (start + self.n_rows).min(self.w.n_rows());
-        let (n, n_cols) = (end - start, self.w.n_cols());
-        let w = self.w.row_bytes(start..end);
-        let kernel = self.w.kernel(table);
-        let multiply = |out: &mut [f32]| {
-            // SAFETY: the table belongs to this CPU.
-            unsafe {
-                match kernel {
-                    RowsKernel::Codes(kernel) => kernel(w, n_cols, codes, out),
-                    RowsKernel::F32(kernel) => kernel(w, n_cols, x, out),
+impl Product<'_> {
+    /// Computes some panels for `n_tokens` tokens; the result of token t goes to row `to.row(t)`.
+    fn run(&self, table: &Table, panels: Range<usize>, inputs: Inputs<'_>, n_tokens: usize, to: Order<'_>) {
+        let n_rows = self.w.n_rows();
+        RESULTS.with_borrow_mut(|results| {
+            results.resize(n_tokens.max(results.len()), [0.0; PANEL]);
+            let results = &mut results[..n_tokens];
+            for panel in panels {
+                let start = panel * PANEL;
+                let n = PANEL.min(n_rows - start);
+                let next = self.w.row_bytes(start + n..(start + n + PANEL).min(n_rows));
+                // The last panel reaches back over rows of the one before.
+                let first = start.min(n_rows.saturating_sub(PANEL));
+                let w = self.w.row_bytes(first..(first + PANEL).min(n_rows));
+                let panel = Panel { w, n_cols: self.w.n_cols(), next };
+                if n_rows < PANEL {
+                    PADDED.with_borrow_mut(|padded| {
+                        padded.clear();
+                        padded.extend_from_slice(w);
+                        padded.resize(w.len() / n_rows * PANEL, 0);
+                        self.multiply(table, Panel { w: padded, ..panel }, inputs, results);
+                    });
+                } else {
+                    self.multiply(table, panel, inputs, results);
+                }
+                for (t, result) in results.iter().enumerate() {
+                    // SAFETY: no two tasks have a row of a token in common.
+                    let out = unsafe { self.out.range(to.row(t) * n_rows + start, n) };
+                    out.copy_from_slice(&result[start - first..][..n]);
                 }
             }
-        };
-        // SAFETY: here and below, no two tasks have a row in common.
-        let rows_of = |token: usize| unsafe { self.out.range(token * self.w.n_rows() + start, n) };
-        if n_tokens == 1 {
-            return multiply(rows_of(0));
-        }
-        TILE.with_borrow_mut(|tile| {
-            tile.resize(n_tokens * n, 0.0);
-            multiply(tile);
-            for (token, row) in tile.chunks_exact(n).enumerate() {
-                rows_of(token).copy_from_slice(row);
-            }
         });
+    }
+
+    fn multiply(&self, table: &Table, panel: Panel<'_>, inputs: Inputs<'_>, results: &mut [[f32; PANEL]]) {
+        let codes = if self.w.partner() == Partner::Q8 { inputs.q8 } else { inputs.q8k };
+        let order = inputs.order;
+        // SAFETY: the table belongs to this CPU.
+        unsafe {
+            match self.w.kernel(table) {
+                PanelKernel::Codes(kernel) => kernel(panel, Codes { order, ..codes }, results),
+                PanelKernel::F32(kernel) => kernel(panel, Floats { x: inputs.x, order }, results),
+            }
+        }
     }
 }

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use qgguf_gguf::GgmlType;
 
-use crate::quantize::{Codes, Partner};
+use crate::quantize::{Codes, Floats, Partner};
 use crate::table::Table;
+use crate::tile::Panel;
 
 /// Rows of weights, borrowed from wherever the file is mapped.
 #[derive(Clone, Copy, Debug)]
@@ -37,11 +38,11 @@ pub enum MatrixError {
     },
 }
 
-/// A kernel for whole rows: quantized or f32 activations in, `[token][row]` out.
+/// A kernel for 16 rows: quantized or f32 activations in, `[token][row]` out.
 #[derive(Clone, Copy)]
-pub(crate) enum RowsKernel {
-    Codes(unsafe fn(&[u8], usize, Codes<'_>, &mut [f32])),
-    F32(unsafe fn(&[u8], usize, &[f32], &mut [f32])),
+pub(crate) enum PanelKernel {
+    Codes(unsafe fn(Panel<'_>, Codes<'_>, &mut [[f32; 16]])),
+    F32(unsafe fn(Panel<'_>, Floats<'_>, &mut [[f32; 16]])),
 }
 
 impl<'a> Matrix<'a> {
@@ -95,8 +96,8 @@ impl<'a> Matrix<'a> {
         partner(self.ty).expect("checked when made")
     }
 
-    pub(crate) fn kernel(&self, table: &Table) -> RowsKernel {
-        use RowsKernel::{Codes, F32};
+    pub(crate) fn kernel(&self, table: &Table) -> PanelKernel {
+        use PanelKernel::{Codes, F32};
         match self.ty {
             GgmlType::F32 => F32(table.f32),
             GgmlType::F16 => F32(table.f16),

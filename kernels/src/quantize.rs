@@ -29,15 +29,42 @@ impl Partner {
     }
 }
 
+/// Which row of the activations a token has: its own, or the one that a list says.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Order<'a>(Option<&'a [u32]>);
+
+impl<'a> Order<'a> {
+    /// Token t has row `rows[t]`.
+    pub(crate) fn new(rows: &'a [u32]) -> Order<'a> {
+        Order(Some(rows))
+    }
+
+    #[inline(always)]
+    pub(crate) fn row(self, t: usize) -> usize {
+        self.0.map_or(t, |rows| rows[t] as usize)
+    }
+}
+
+/// Rows that are not quantized.
+#[derive(Clone, Copy)]
+pub(crate) struct Floats<'a> {
+    /// `[row][n_cols]`.
+    pub(crate) x: &'a [f32],
+    pub(crate) order: Order<'a>,
+}
+
 /// Quantized rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Codes<'a> {
+    /// Codes in a row, a multiple of 256; what is past the activations is not used.
+    pub(crate) n_cols: usize,
     /// `[row][n_cols]`.
     pub(crate) q: &'a [i8],
     /// One scale per block, `[row][n_cols / block]`.
     pub(crate) d: &'a [f32],
     /// Sums of codes, `[row][n_cols / group]`.
     pub(crate) sums: &'a [i16],
+    pub(crate) order: Order<'a>,
 }
 
 /// One row being quantized: the parts of [`Codes`], to write.

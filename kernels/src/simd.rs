@@ -1,8 +1,46 @@
 //! The vector operations that every instruction set provides.
 //!
-//! The f32 vector is 16 lanes wide everywhere (two AVX registers, four NEON ones, an array in the portable
-//! version), because 16 partial sums are part of the arithmetic contract; byte vectors are 32 wide, a block of
-//! the small formats. Every operation is exactly specified, so that all implementations give the same bits.
+//! The f32 vector is 16 lanes wide everywhere (one AVX-512 register, two AVX ones, four NEON ones, an array in the
+//! portable version), because 16 partial sums are part of the arithmetic contract. The integer vector has 16 lanes
+//! of 32 bits, one for each row of a tile of weights; its bytes are little-endian. Every operation is exactly
+//! specified, so that all implementations give the same bits.
+
+/// 16 rows of bytes, `stride` apart: what a tile is unpacked from.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    bytes: &'a [u8],
+    stride: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// Rows that start at multiples of `stride` in `bytes`; the last one may be shorter than the others.
+    #[inline(always)]
+    pub fn new(bytes: &'a [u8], stride: usize) -> Rows<'a> {
+        Rows { bytes, stride }
+    }
+
+    /// Where `n` bytes from `at` of row 0 are, and the distance to the next row's.
+    ///
+    /// # Panics
+    /// If a row does not have these bytes.
+    #[inline(always)]
+    pub fn at(self, at: usize, n: usize) -> (*const u8, usize) {
+        assert!(15 * self.stride + at + n <= self.bytes.len());
+        (self.bytes.as_ptr().wrapping_add(at), self.stride)
+    }
+
+    /// Bytes `at..at + N` of row `r`.
+    #[inline(always)]
+    pub fn field<const N: usize>(self, r: usize, at: usize) -> [u8; N] {
+        self.bytes[r * self.stride + at..][..N].try_into().expect("N bytes")
+    }
+
+    /// The same rows without their first `n` bytes.
+    #[inline(always)]
+    pub fn skip(self, n: usize) -> Rows<'a> {
+        Rows { bytes: &self.bytes[n..], stride: self.stride }
+    }
+}
 
 /// A token that proves its CPU features are present, with the operations they give.
 ///
@@ -11,10 +49,15 @@
 pub trait Simd: Copy {
     /// 16 lanes of f32.
     type F32: Copy;
-    /// 32 bytes, signed or unsigned as the operation says; also 16 lanes of i16.
-    type Bytes: Copy;
-    /// Partial sums of i32; only their total is meaningful.
-    type I32: Copy;
+    /// 16 lanes of 32 bits: four bytes, two i16 or one i32 each, as the operation says.
+    type Lanes: Copy;
+
+    /// Chains add products in i16, so that they must be short; else in i32.
+    const WORD_CHAINS: bool;
+    /// Chains take signed weights; else these are given with 128 added.
+    const SIGNED_CHAINS: bool;
+    /// Tokens that meet a tile at a time: what the registers hold.
+    const TOKENS: usize;
 
     /// All lanes `x`.
     fn splat(self, x: f32) -> Self::F32;
@@ -44,50 +87,64 @@ pub trait Simd: Copy {
     fn min(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// `2^n` for whole `n` from -126 to 127; anything for other lanes.
     fn exp2_whole(self, n: Self::F32) -> Self::F32;
-    /// One half-precision number, widened.
-    fn f16(self, bits: [u8; 2]) -> f32;
 
     /// The sum of the lanes by the contract's tree: lane i with lane i+8, then i+4, i+2, i+1.
     fn sum(self, v: Self::F32) -> f32;
 
-    /// 32 bytes.
-    fn bytes(self, x: &[u8; 32]) -> Self::Bytes;
-    /// 32 signed bytes.
-    fn signed_bytes(self, x: &[i8; 32]) -> Self::Bytes;
-    /// 16 lanes of i16.
-    fn words(self, x: &[i16; 16]) -> Self::Bytes;
-    /// All bytes `x`.
-    fn splat_byte(self, x: u8) -> Self::Bytes;
-    /// All i16 lanes `x`.
-    fn splat_word(self, x: i16) -> Self::Bytes;
-    /// i16 lanes 0 to 7 are `low`, 8 to 15 are `high`.
-    fn word_halves(self, low: i16, high: i16) -> Self::Bytes;
-    /// Byte i is the low nibble of `x[i]`, byte 16+i its high nibble.
-    fn nibbles(self, x: &[u8; 16]) -> Self::Bytes;
-    /// Byte i is 255 if bit i of `bits` is set, else 0.
-    fn mask_from_bits(self, bits: u32) -> Self::Bytes;
-    /// `(byte >> SHIFT) & mask`, for a mask that fits what is left of the byte.
-    fn shr_and<const SHIFT: i32>(self, v: Self::Bytes, mask: u8) -> Self::Bytes;
-    /// `byte << SHIFT` for bytes that stay below 256.
-    fn shl<const SHIFT: i32>(self, v: Self::Bytes) -> Self::Bytes;
+    /// Lane i is the i32 at bytes `4i`.
+    fn lanes(self, x: &[u8; 64]) -> Self::Lanes;
+    /// The reverse of [`Simd::lanes`].
+    fn store_lanes(self, v: Self::Lanes, out: &mut [u8; 64]);
+    /// All lanes `x`.
+    fn splat_lanes(self, x: i32) -> Self::Lanes;
+    /// Lane r of vector j is bytes `at + 4j` to `at + 4j + 3` of row r.
+    fn gather(self, rows: Rows<'_>, at: usize) -> [Self::Lanes; 4];
+    /// Lane r is bytes `at` to `at + 3` of row r.
+    fn gather_one(self, rows: Rows<'_>, at: usize) -> Self::Lanes;
     /// Bitwise and.
-    fn and(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    fn and(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
     /// Bitwise or.
-    fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
-    /// Byte i is `table[v[i]]`, for bytes below 16.
-    fn lookup(self, table: &[i8; 16], v: Self::Bytes) -> Self::Bytes;
+    fn or(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    /// Bitwise exclusive or.
+    fn xor(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    /// Lanes shifted left by `n` below 32.
+    fn shl(self, v: Self::Lanes, n: u32) -> Self::Lanes;
+    /// Lanes shifted right by `n` below 32, zeros coming in.
+    fn shr(self, v: Self::Lanes, n: u32) -> Self::Lanes;
+    /// Lanes shifted right by `n` below 32, the sign coming in.
+    fn sar(self, v: Self::Lanes, n: u32) -> Self::Lanes;
+    /// The difference of i32 lanes, wrapping.
+    fn sub_lanes(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    /// The smaller of unsigned bytes.
+    fn min_bytes(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    /// Each byte is `table[byte]`, for bytes below 16.
+    fn lookup(self, table: &[i8; 16], v: Self::Lanes) -> Self::Lanes;
+    /// Byte `j` of each lane, in all four bytes of the lane.
+    fn repeat_byte(self, v: Self::Lanes, j: usize) -> Self::Lanes;
+    /// The low 16 bits of each lane, a half-precision number, widened.
+    fn halves(self, v: Self::Lanes) -> Self::F32;
+    /// The i32 of each lane, rounded to f32.
+    fn lanes_to_f32(self, v: Self::Lanes) -> Self::F32;
 
-    /// No sum yet.
-    fn zero_sums(self) -> Self::I32;
-    /// `sums` plus the products of unsigned `w` (at most 127) and signed `a` (not -128), each times its
-    /// i16 lane of `scale`: lane j scales products 2j and 2j+1.
-    fn dot_unsigned(self, sums: Self::I32, w: Self::Bytes, a: Self::Bytes, scale: Self::Bytes) -> Self::I32;
-    /// [`Simd::dot_unsigned`] for signed `w`, any value.
-    fn dot_signed(self, sums: Self::I32, w: Self::Bytes, a: Self::Bytes, scale: Self::Bytes) -> Self::I32;
-    /// `sums` plus the products of i16 lanes.
-    fn dot_words(self, sums: Self::I32, a: Self::Bytes, b: Self::Bytes) -> Self::I32;
-    /// The total of each of four partial sums.
-    fn totals(self, sums: [Self::I32; 4]) -> [i32; 4];
+    /// Begins a sum of products: at `from` if chains add in i32, at zero if in i16.
+    fn chain_start(self, from: Self::Lanes) -> Self::Lanes;
+    /// Adds the products of four weight bytes of each lane and the four signed bytes of `a` (not -128). Weights are
+    /// at most 127, unsigned; any byte if chains do not take signed ones.
+    fn chain(self, sums: Self::Lanes, w: Self::Lanes, a: i32) -> Self::Lanes;
+    /// [`Simd::chain`] for signed weights, if chains take them. A chain in i16 holds one step.
+    fn chain_signed(self, sums: Self::Lanes, w: Self::Lanes, a: i32) -> Self::Lanes;
+    /// Ends a chain that was begun at `from`.
+    fn chain_end(self, from: Self::Lanes, sums: Self::Lanes) -> Self::Lanes;
+    /// Whole numbers that fit i16, in the form that [`Simd::chain_scaled`] multiplies by.
+    fn chain_scale(self, v: Self::Lanes) -> Self::Lanes;
+    /// `acc` plus `scale` times a chain that was begun at zero.
+    fn chain_scaled(self, acc: Self::Lanes, sums: Self::Lanes, scale: Self::Lanes) -> Self::Lanes;
+    /// Adds the products of the two i16 of each lane and the two of `a`.
+    fn dot_pairs(self, acc: Self::Lanes, w: Self::Lanes, a: i32) -> Self::Lanes;
+
+    /// Asks for the cache line at `p`, which is not read otherwise.
+    #[inline(always)]
+    fn prefetch(self, _: *const u8) {}
 }
 
 /// Loads up to 16 values, the rest 0.

@@ -230,6 +230,11 @@ impl<'a, T> SharedSlice<'a, T> {
         SharedSlice { data: data.as_mut_ptr(), len: data.len(), borrow: std::marker::PhantomData }
     }
 
+    /// The same slice once more.
+    pub(crate) fn again(&self) -> SharedSlice<'_, T> {
+        SharedSlice { data: self.data, len: self.len, borrow: self.borrow }
+    }
+
     /// `len` values from `start`.
     ///
     /// # Safety

@@ -1,368 +1,580 @@
-//! The weight formats as the integer kernels see them: bytes, scales, and an offset or minimum.
+//! The weight formats as tiles see them: 16 rows unpacked side by side, a lane for each row.
+//!
+//! Bytes are gathered from 16 rows first and taken apart in the lanes afterwards, so every operation works on 16
+//! rows at once. A tile's column of four weights is a *quad*: lane r holds the four bytes of row r.
 //!
 //! To add a format: one `impl` here, one line in `table.rs`, one arm in `matrix.rs`.
 
 use qgguf_gguf::blocks::*;
 
-use crate::simd::Simd;
+use crate::simd::{Rows, Simd};
 
-/// A block of 32 weights, `(byte - OFFSET) * d + m`.
+/// 16 lanes of 32 bits in memory.
+pub(crate) type Quad = [u8; 64];
+
+/// Columns that are unpacked at a time.
+pub(crate) const COLUMNS: usize = 256;
+
+/// What a format's bytes are, before scales.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Codes {
+    /// `0..=max`, and what is subtracted from them.
+    Unsigned { max: u8, offset: i32 },
+    /// `-128..=127`.
+    Signed,
+}
+
+/// [`COLUMNS`] columns of 16 rows in a format whose scales are f32: `(byte - offset) * d + m`.
+#[repr(C, align(64))]
+pub(crate) struct SmallTile {
+    pub(crate) w: [Quad; COLUMNS / 4],
+    /// One for every [`Small::QUADS`] quads.
+    pub(crate) d: [[f32; 16]; 16],
+    pub(crate) m: [[f32; 16]; 8],
+}
+
+/// Where one block of 16 rows is unpacked to.
+pub(crate) struct SmallBlock<'a> {
+    pub(crate) w: &'a mut [Quad],
+    pub(crate) d: &'a mut [[f32; 16]],
+    pub(crate) m: &'a mut [f32; 16],
+}
+
+/// A format with f32 scales.
 pub(crate) trait Small: Block {
-    /// Bytes are signed; then there is no offset.
-    const SIGNED: bool;
-    /// Subtracted from unsigned bytes.
-    const OFFSET: i32 = 0;
+    /// What the bytes are.
+    const CODES: Codes;
+    /// Quads per scale.
+    const QUADS: usize = 8;
     /// There is a minimum.
     const MIN: bool = false;
 
-    /// The scale.
-    fn d<S: Simd>(&self, s: S) -> f32;
+    /// Unpacks one block of 16 rows.
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>);
+}
 
-    /// The minimum.
-    #[inline(always)]
-    fn m<S: Simd>(&self, _: S) -> f32 {
-        0.0
+/// 256 columns of 16 rows in a format whose scales are whole numbers: `d * scale * (byte - offset) - dmin * min`.
+#[repr(C, align(64))]
+pub(crate) struct SuperTile {
+    pub(crate) w: [Quad; 64],
+    /// For every [`Super::QUADS`] quads, in the form of [`Simd::chain_scale`].
+    pub(crate) scales: [Quad; 16],
+    /// Pairs of `-offset * scale`, for groups of 16 columns.
+    pub(crate) offsets: [Quad; 8],
+    /// Pairs of minimums, for groups of 16 columns.
+    pub(crate) mins: [Quad; 8],
+    pub(crate) d: [f32; 16],
+    pub(crate) dmin: [f32; 16],
+}
+
+/// A format with whole scales.
+pub(crate) trait Super: Block {
+    /// What the bytes are.
+    const CODES: Codes;
+    /// Quads per scale: 4 or 8.
+    const QUADS: usize;
+    /// There are minimums.
+    const MIN: bool = false;
+
+    /// Unpacks one block of 16 rows.
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile);
+}
+
+/// What is subtracted from the bytes of a tile.
+#[inline(always)]
+pub(crate) const fn offset<S: Simd>(codes: Codes) -> i32 {
+    match codes {
+        Codes::Unsigned { offset, .. } => offset,
+        Codes::Signed if S::SIGNED_CHAINS => 0,
+        Codes::Signed => 128,
     }
+}
 
-    /// The 32 bytes, at most 127 if unsigned.
-    fn weights<S: Simd>(&self, s: S) -> S::Bytes;
+/// Steps after which a chain must end.
+#[inline(always)]
+pub(crate) const fn chain_steps<S: Simd>(codes: Codes) -> usize {
+    match codes {
+        _ if !S::WORD_CHAINS => 64,
+        Codes::Signed => 1,
+        // A step adds two products to an i16.
+        Codes::Unsigned { max, .. } => 32767 / (2 * 127 * max as usize),
+    }
+}
+
+#[inline(always)]
+fn splat_bytes<S: Simd>(s: S, x: u8) -> S::Lanes {
+    s.splat_lanes(i32::from_le_bytes([x; 4]))
+}
+
+/// `(v >> n) & mask` in every byte, for a mask that fits what is left of the byte.
+#[inline(always)]
+fn bits<S: Simd>(s: S, v: S::Lanes, n: u32, mask: u8) -> S::Lanes {
+    s.and(s.shr(v, n), splat_bytes(s, mask))
+}
+
+/// In every byte four bits of `low` from bit `n`, then two of `high` from bit `m`.
+#[inline(always)]
+fn joined_bits<S: Simd>(s: S, low: S::Lanes, n: u32, high: S::Lanes, m: u32) -> S::Lanes {
+    s.or(bits(s, low, n, 15), s.shl(bits(s, high, m, 3), 4))
+}
+
+/// Stores signed bytes as the ISA's chains take them.
+#[inline(always)]
+fn store_signed<S: Simd>(s: S, v: S::Lanes, out: &mut Quad) {
+    let v = if S::SIGNED_CHAINS { v } else { s.xor(v, splat_bytes(s, 128)) };
+    s.store_lanes(v, out);
+}
+
+/// Unpacks 16 bytes of each row to 32 nibbles, the low ones first, and passes them through `f`, which also gets the
+/// index of the quad.
+#[inline(always)]
+fn nibbles<S: Simd>(s: S, packed: [S::Lanes; 4], out: &mut [Quad], f: impl Fn(S::Lanes, usize, &mut Quad)) {
+    for (j, v) in packed.into_iter().enumerate() {
+        f(bits(s, v, 0, 15), j, &mut out[j]);
+        f(bits(s, v, 4, 15), j + 4, &mut out[j + 4]);
+    }
+}
+
+/// The half-precision number in the low half of each lane to `low`, that in the high half to `high`.
+#[inline(always)]
+fn two_halves<S: Simd>(s: S, v: S::Lanes, low: &mut [f32; 16], high: &mut [f32; 16]) {
+    s.store(s.halves(v), low);
+    s.store(s.halves(s.shr(v, 16)), high);
 }
 
 impl Small for BlockQ4_0 {
-    const SIGNED: bool = false;
-    const OFFSET: i32 = 8;
+    const CODES: Codes = Codes::Unsigned { max: 15, offset: 8 };
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S) -> S::Bytes {
-        s.nibbles(&self.qs)
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+        s.store(s.halves(s.gather_one(rows, 0)), &mut out.d[0]);
+        nibbles(
+            s,
+            s.gather(rows, 2),
+            out.w,
+            #[inline(always)]
+            |v, _, out| s.store_lanes(v, out),
+        );
     }
 }
 
 impl Small for BlockQ4_1 {
-    const SIGNED: bool = false;
+    const CODES: Codes = Codes::Unsigned { max: 15, offset: 0 };
     const MIN: bool = true;
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
-    }
-    #[inline(always)]
-    fn m<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.m)
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S) -> S::Bytes {
-        s.nibbles(&self.qs)
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+        two_halves(s, s.gather_one(rows, 0), &mut out.d[0], out.m);
+        nibbles(
+            s,
+            s.gather(rows, 4),
+            out.w,
+            #[inline(always)]
+            |v, _, out| s.store_lanes(v, out),
+        );
     }
 }
 
-/// Nibbles with their fifth bits.
+/// Nibbles with their fifth bits: bit i of `high` belongs to weight i.
 #[inline(always)]
-fn five_bits<S: Simd>(s: S, qs: &[u8; 16], qh: [u8; 4]) -> S::Bytes {
-    let fifth = s.and(s.mask_from_bits(u32::from_le_bytes(qh)), s.splat_byte(16));
-    s.or(s.nibbles(qs), fifth)
+fn five_bits<S: Simd>(s: S, packed: [S::Lanes; 4], high: S::Lanes, out: &mut [Quad]) {
+    // Each byte gets one of these bits, and 16 if it is set.
+    let mask = s.splat_lanes(i32::from_le_bytes([0x10, 0x20, 0x40, 0x80]));
+    let sixteen = splat_bytes(s, 16);
+    // Bits 0 to 3 of each byte moved to where bits 4 to 7 are.
+    let shifted = s.shl(high, 4);
+    nibbles(
+        s,
+        packed,
+        out,
+        #[inline(always)]
+        |v, j, out| {
+            let bits = s.repeat_byte(if j % 2 == 0 { shifted } else { high }, j / 2);
+            s.store_lanes(s.or(v, s.min_bytes(s.and(bits, mask), sixteen)), out);
+        },
+    );
 }
 
 impl Small for BlockQ5_0 {
-    const SIGNED: bool = false;
-    const OFFSET: i32 = 16;
+    const CODES: Codes = Codes::Unsigned { max: 31, offset: 16 };
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S) -> S::Bytes {
-        five_bits(s, &self.qs, self.qh)
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+        s.store(s.halves(s.gather_one(rows, 0)), &mut out.d[0]);
+        five_bits(s, s.gather(rows, 6), s.gather_one(rows, 2), out.w);
     }
 }
 
 impl Small for BlockQ5_1 {
-    const SIGNED: bool = false;
+    const CODES: Codes = Codes::Unsigned { max: 31, offset: 0 };
     const MIN: bool = true;
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
-    }
-    #[inline(always)]
-    fn m<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.m)
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S) -> S::Bytes {
-        five_bits(s, &self.qs, self.qh)
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+        two_halves(s, s.gather_one(rows, 0), &mut out.d[0], out.m);
+        five_bits(s, s.gather(rows, 8), s.gather_one(rows, 4), out.w);
     }
 }
 
 impl Small for BlockQ8_0 {
-    const SIGNED: bool = true;
+    const CODES: Codes = Codes::Signed;
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S) -> S::Bytes {
-        s.bytes(&self.qs)
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+        s.store(s.halves(s.gather_one(rows, 0)), &mut out.d[0]);
+        for (half, out) in out.w.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            for (v, out) in s.gather(rows, 2 + 16 * half).into_iter().zip(out) {
+                store_signed(s, v, out);
+            }
+        }
     }
 }
 
 impl Small for BlockIQ4NL {
-    const SIGNED: bool = true;
+    const CODES: Codes = Codes::Signed;
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S) -> S::Bytes {
-        s.lookup(&NL4, s.nibbles(&self.qs))
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+        s.store(s.halves(s.gather_one(rows, 0)), &mut out.d[0]);
+        nibbles(
+            s,
+            s.gather(rows, 2),
+            out.w,
+            #[inline(always)]
+            |v, _, out| store_signed(s, s.lookup(&NL4, v), out),
+        );
     }
 }
+
+/// [`FP4`] with 12 added.
+const FP4_ABOVE: [i8; 16] = {
+    let mut table = FP4;
+    let mut i = 0;
+    while i < 16 {
+        table[i] += 12;
+        i += 1;
+    }
+    table
+};
 
 impl Small for BlockMXFP4 {
-    const SIGNED: bool = true;
+    const CODES: Codes = Codes::Unsigned { max: 24, offset: 12 };
     #[inline(always)]
-    fn d<S: Simd>(&self, _: S) -> f32 {
-        e8m0_half(self.e[0])
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+        for (r, d) in out.d[0].iter_mut().enumerate() {
+            *d = e8m0_half(rows.field::<1>(r, 0)[0]);
+        }
+        nibbles(
+            s,
+            s.gather(rows, 1),
+            out.w,
+            #[inline(always)]
+            |v, _, out| s.store_lanes(s.lookup(&FP4_ABOVE, v), out),
+        );
     }
+}
+
+impl Small for BlockNVFP4 {
+    const CODES: Codes = Codes::Unsigned { max: 24, offset: 12 };
+    const QUADS: usize = 4;
     #[inline(always)]
-    fn weights<S: Simd>(&self, s: S) -> S::Bytes {
-        s.lookup(&FP4, s.nibbles(&self.qs))
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+        for (sub, d) in out.d.iter_mut().enumerate() {
+            for (r, d) in d.iter_mut().enumerate() {
+                *d = ue4m3_half(rows.field::<1>(r, sub)[0]);
+            }
+        }
+        for (half, out) in out.w.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            // In each 8 bytes the low nibbles come first, then the high ones.
+            for (j, v) in s.gather(rows, 4 + 16 * half).into_iter().enumerate() {
+                let at = j / 2 * 4 + j % 2;
+                s.store_lanes(s.lookup(&FP4_ABOVE, bits(s, v, 0, 15)), &mut out[at]);
+                s.store_lanes(s.lookup(&FP4_ABOVE, bits(s, v, 4, 15)), &mut out[at + 2]);
+            }
+        }
     }
 }
 
-/// A block of 256 weights in 16 groups: `d * scale * (byte - OFFSET) - dmin * min`.
-pub(crate) trait Super: Block {
-    /// Bytes are signed; then there is no offset.
-    const SIGNED: bool = false;
-    /// Subtracted from unsigned bytes.
-    const OFFSET: i16 = 0;
-    /// There are minimums.
-    const MIN: bool = false;
+/// The signed byte `j` of each lane.
+#[inline(always)]
+fn signed_byte<S: Simd>(s: S, v: S::Lanes, j: usize) -> S::Lanes {
+    s.sar(s.shl(v, 24 - 8 * j as u32), 24)
+}
 
-    /// The scale of the scales.
-    fn d<S: Simd>(&self, s: S) -> f32;
+/// Two i16 in each lane.
+#[inline(always)]
+fn pair<S: Simd>(s: S, low: S::Lanes, high: S::Lanes) -> S::Lanes {
+    s.or(s.and(low, s.splat_lanes(0xffff)), s.shl(high, 16))
+}
 
-    /// The scale of the minimums.
+impl SuperTile {
+    /// Sets the scale of group `g` of `B` and, from it, the offsets.
     #[inline(always)]
-    fn dmin<S: Simd>(&self, _: S) -> f32 {
-        0.0
+    fn set_scale<S: Simd, B: Super>(&mut self, s: S, g: usize, scale: S::Lanes) {
+        s.store_lanes(s.chain_scale(scale), &mut self.scales[g]);
+        let times = offset::<S>(B::CODES);
+        if times == 0 {
+            return;
+        }
+        // All offsets are powers of two.
+        let negative = s.sub_lanes(s.splat_lanes(0), s.shl(scale, times.trailing_zeros()));
+        if B::QUADS == 8 {
+            s.store_lanes(pair(s, negative, negative), &mut self.offsets[g]);
+        } else if g.is_multiple_of(2) {
+            s.store_lanes(pair(s, negative, s.splat_lanes(0)), &mut self.offsets[g / 2]);
+        } else {
+            let low = s.lanes(&self.offsets[g / 2]);
+            s.store_lanes(s.or(low, s.shl(negative, 16)), &mut self.offsets[g / 2]);
+        }
     }
 
-    /// Integer scales and minimums of the 16 groups.
-    fn scales(&self) -> ([i16; 16], [i16; 16]);
+    /// Sets all scales of a format with groups of 16 from quads of signed bytes.
+    #[inline(always)]
+    fn set_scales<S: Simd, B: Super>(&mut self, s: S, quads: [S::Lanes; 4]) {
+        for (q, v) in quads.into_iter().enumerate() {
+            for j in 0..4 {
+                self.set_scale::<S, B>(s, 4 * q + j, signed_byte(s, v, j));
+            }
+        }
+    }
 
-    /// Weights `32 g` to `32 g + 31`, at most 127 if unsigned. `g` is below 8.
-    fn weights<S: Simd>(&self, s: S, g: usize) -> S::Bytes;
-}
+    /// Scales, minimums and their factors of [`BlockQ4K`] and [`BlockQ5K`], from their first 16 bytes.
+    #[inline(always)]
+    fn set_six_bit_scales<S: Simd, B: Super>(&mut self, s: S, [d, low, mid, high]: [S::Lanes; 4]) {
+        two_halves(s, d, &mut self.d, &mut self.dmin);
+        let scales = [bits(s, low, 0, 63), joined_bits(s, high, 0, low, 6)];
+        let mins = [bits(s, mid, 0, 63), joined_bits(s, high, 4, mid, 6)];
+        for g in 0..8 {
+            self.set_scale::<S, B>(s, g, signed_byte(s, scales[g / 4], g % 4));
+            let min = signed_byte(s, mins[g / 4], g % 4);
+            s.store_lanes(pair(s, min, min), &mut self.mins[g]);
+        }
+    }
 
-/// The 32 bytes from `at`.
-#[inline(always)]
-fn at<S: Simd, const N: usize>(s: S, bytes: &[u8; N], at: usize) -> S::Bytes {
-    s.bytes(bytes[at..at + 32].try_into().expect("32 bytes"))
-}
-
-/// Run `g` of two-bit codes: 32 bytes hold runs 4h to 4h + 3.
-#[inline(always)]
-fn two_bits<S: Simd>(s: S, qs: &[u8; 64], g: usize) -> S::Bytes {
-    let v = at(s, qs, g / 4 * 32);
-    match g % 4 {
-        0 => s.shr_and::<0>(v, 3),
-        1 => s.shr_and::<2>(v, 3),
-        2 => s.shr_and::<4>(v, 3),
-        _ => s.shr_and::<6>(v, 3),
+    /// The scale of the scales, half-precision in the low half of each lane.
+    #[inline(always)]
+    fn set_d<S: Simd>(&mut self, s: S, d: S::Lanes) {
+        s.store(s.halves(d), &mut self.d);
     }
 }
 
-/// Bit `g` of each byte.
+/// Unpacks 64 bytes at `at` of two-bit codes: 32 bytes hold four runs of 32 codes. `f` gets the codes and where they
+/// are: the half of the block, the run in it, the quad in that.
 #[inline(always)]
-fn bit<S: Simd>(s: S, v: S::Bytes, g: usize) -> S::Bytes {
-    match g {
-        0 => s.shr_and::<0>(v, 1),
-        1 => s.shr_and::<1>(v, 1),
-        2 => s.shr_and::<2>(v, 1),
-        3 => s.shr_and::<3>(v, 1),
-        4 => s.shr_and::<4>(v, 1),
-        5 => s.shr_and::<5>(v, 1),
-        6 => s.shr_and::<6>(v, 1),
-        _ => s.shr_and::<7>(v, 1),
+fn two_bits<S: Simd>(
+    s: S,
+    rows: Rows<'_>,
+    at: usize,
+    f: impl Fn(S::Lanes, usize, usize, usize) -> S::Lanes,
+    out: &mut SuperTile,
+) {
+    for half in 0..2 {
+        for part in 0..2 {
+            for (q, v) in s.gather(rows, at + 32 * half + 16 * part).into_iter().enumerate() {
+                for run in 0..4 {
+                    let quad = 4 * part + q;
+                    let code = f(bits(s, v, 2 * run as u32, 3), half, run, quad);
+                    s.store_lanes(code, &mut out.w[32 * half + 8 * run + quad]);
+                }
+            }
+        }
     }
-}
-
-/// Run `g` of nibbles: 32 bytes hold runs 2p (low) and 2p + 1 (high).
-#[inline(always)]
-fn nibbles<S: Simd>(s: S, qs: &[u8; 128], g: usize) -> S::Bytes {
-    let v = at(s, qs, g / 2 * 32);
-    if g.is_multiple_of(2) { s.shr_and::<0>(v, 15) } else { s.shr_and::<4>(v, 15) }
-}
-
-/// Doubles 8 values of runs of 32 to 16 values of groups of 16.
-#[inline(always)]
-fn doubled(eight: [u8; 8]) -> [i16; 16] {
-    std::array::from_fn(|g| eight[g / 2].into())
 }
 
 impl Super for BlockQ2K {
+    const CODES: Codes = Codes::Unsigned { max: 3, offset: 0 };
+    const QUADS: usize = 4;
     const MIN: bool = true;
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
-    }
-    #[inline(always)]
-    fn dmin<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.dmin)
-    }
-    #[inline(always)]
-    fn scales(&self) -> ([i16; 16], [i16; 16]) {
-        (self.scales.map(|s| (s & 15).into()), self.scales.map(|s| (s >> 4).into()))
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S, g: usize) -> S::Bytes {
-        two_bits(s, &self.qs, g)
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+        let packed = s.gather(rows, 0);
+        two_halves(s, s.gather_one(rows, 80), &mut out.d, &mut out.dmin);
+        out.set_scales::<S, Self>(s, packed.map(|v| bits(s, v, 0, 15)));
+        for (q, v) in packed.into_iter().enumerate() {
+            let mins = bits(s, v, 4, 15);
+            for p in 0..2 {
+                let (low, high) = (signed_byte(s, mins, 2 * p), signed_byte(s, mins, 2 * p + 1));
+                s.store_lanes(pair(s, low, high), &mut out.mins[2 * q + p]);
+            }
+        }
+        two_bits(
+            s,
+            rows,
+            16,
+            #[inline(always)]
+            |code, _, _, _| code,
+            out,
+        );
     }
 }
 
 impl Super for BlockQ3K {
-    const OFFSET: i16 = 4;
+    const CODES: Codes = Codes::Unsigned { max: 7, offset: 4 };
+    const QUADS: usize = 4;
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+        // The last 16 bytes: two of codes, 12 of scales, two of `d`.
+        let end = s.gather(rows, 94);
+        out.set_d(s, s.shr(end[3], 16));
+        let [low, mid, top] = [0, 1, 2].map(|j| s.or(s.shr(end[j], 16), s.shl(end[j + 1], 16)));
+        let scales = [(low, 0, 0), (mid, 0, 2), (low, 4, 4), (mid, 4, 6)].map(|(v, n, m)| {
+            let code = joined_bits(s, v, n, top, m);
+            // Less 32: no byte borrows from the next with the top bit set, which is then put right.
+            let biased = s.sub_lanes(s.or(code, splat_bytes(s, 128)), splat_bytes(s, 32));
+            s.xor(biased, splat_bytes(s, 128))
+        });
+        out.set_scales::<S, Self>(s, scales);
+        let masks = [s.gather(rows, 0), s.gather(rows, 16)];
+        two_bits(
+            s,
+            rows,
+            32,
+            #[inline(always)]
+            |code, half, run, quad| {
+                let third = bits(s, masks[quad / 4][quad % 4], (4 * half + run) as u32, 1);
+                s.or(code, s.shl(third, 2))
+            },
+            out,
+        );
     }
-    #[inline(always)]
-    fn scales(&self) -> ([i16; 16], [i16; 16]) {
-        (self.unpacked_scales().map(i16::from), [0; 16])
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S, g: usize) -> S::Bytes {
-        let third = s.shl::<2>(bit(s, s.bytes(&self.hmask), g));
-        s.or(two_bits(s, &self.qs, g), third)
+}
+
+/// Unpacks 128 bytes at `at` of nibbles: 32 bytes hold two runs of 32. `f` gets them, the run, and the quad in it.
+#[inline(always)]
+fn runs_of_nibbles<S: Simd>(
+    s: S,
+    rows: Rows<'_>,
+    at: usize,
+    out: &mut [Quad; 64],
+    f: impl Fn(S::Lanes, usize, usize) -> S::Lanes,
+) {
+    for p in 0..4 {
+        for part in 0..2 {
+            for (q, v) in s.gather(rows, at + 32 * p + 16 * part).into_iter().enumerate() {
+                let quad = 4 * part + q;
+                s.store_lanes(f(bits(s, v, 0, 15), 2 * p, quad), &mut out[16 * p + quad]);
+                s.store_lanes(f(bits(s, v, 4, 15), 2 * p + 1, quad), &mut out[16 * p + 8 + quad]);
+            }
+        }
     }
 }
 
 impl Super for BlockQ4K {
+    const CODES: Codes = Codes::Unsigned { max: 15, offset: 0 };
+    const QUADS: usize = 8;
     const MIN: bool = true;
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
-    }
-    #[inline(always)]
-    fn dmin<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.dmin)
-    }
-    #[inline(always)]
-    fn scales(&self) -> ([i16; 16], [i16; 16]) {
-        let (scales, mins) = scales_and_mins(&self.scales);
-        (doubled(scales), doubled(mins))
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S, g: usize) -> S::Bytes {
-        nibbles(s, &self.qs, g)
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+        out.set_six_bit_scales::<S, Self>(s, s.gather(rows, 0));
+        runs_of_nibbles(
+            s,
+            rows,
+            16,
+            &mut out.w,
+            #[inline(always)]
+            |v, _, _| v,
+        );
     }
 }
 
 impl Super for BlockQ5K {
+    const CODES: Codes = Codes::Unsigned { max: 31, offset: 0 };
+    const QUADS: usize = 8;
     const MIN: bool = true;
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
-    }
-    #[inline(always)]
-    fn dmin<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.dmin)
-    }
-    #[inline(always)]
-    fn scales(&self) -> ([i16; 16], [i16; 16]) {
-        let (scales, mins) = scales_and_mins(&self.scales);
-        (doubled(scales), doubled(mins))
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S, g: usize) -> S::Bytes {
-        let fifth = s.shl::<4>(bit(s, s.bytes(&self.qh), g));
-        s.or(nibbles(s, &self.qs, g), fifth)
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+        out.set_six_bit_scales::<S, Self>(s, s.gather(rows, 0));
+        let high = [s.gather(rows, 16), s.gather(rows, 32)];
+        runs_of_nibbles(
+            s,
+            rows,
+            48,
+            &mut out.w,
+            #[inline(always)]
+            |v, run, quad| s.or(v, s.shl(bits(s, high[quad / 4][quad % 4], run as u32, 1), 4)),
+        );
     }
 }
 
 impl Super for BlockQ6K {
-    const OFFSET: i16 = 32;
+    const CODES: Codes = Codes::Unsigned { max: 63, offset: 32 };
+    const QUADS: usize = 4;
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
-    }
-    #[inline(always)]
-    fn scales(&self) -> ([i16; 16], [i16; 16]) {
-        (self.scales.map(|s| (s as i8).into()), [0; 16])
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S, g: usize) -> S::Bytes {
-        let (half, run) = (g / 4, g % 4);
-        let low = at(s, &self.ql, 64 * half + 32 * (run % 2));
-        let low = if run < 2 { s.shr_and::<0>(low, 15) } else { s.shr_and::<4>(low, 15) };
-        let top = at(s, &self.qh, 32 * half);
-        let top = match run {
-            0 => s.shr_and::<0>(top, 3),
-            1 => s.shr_and::<2>(top, 3),
-            2 => s.shr_and::<4>(top, 3),
-            _ => s.shr_and::<6>(top, 3),
-        };
-        s.or(low, s.shl::<4>(top))
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+        out.set_scales::<S, Self>(s, s.gather(rows, 192));
+        out.set_d(s, s.shr(s.gather_one(rows, 206), 16));
+        for half in 0..2 {
+            for part in 0..2 {
+                let top = s.gather(rows, 128 + 32 * half + 16 * part);
+                let low = [0, 32].map(|run| s.gather(rows, 64 * half + run + 16 * part));
+                for q in 0..4 {
+                    for run in 0..4 {
+                        let code =
+                            joined_bits(s, low[run % 2][q], run as u32 / 2 * 4, top[q], 2 * run as u32);
+                        s.store_lanes(code, &mut out.w[32 * half + 8 * run + 4 * part + q]);
+                    }
+                }
+            }
+        }
     }
 }
 
 impl Super for BlockIQ4XS {
-    const SIGNED: bool = true;
+    const CODES: Codes = Codes::Signed;
+    const QUADS: usize = 8;
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
-    }
-    #[inline(always)]
-    fn scales(&self) -> ([i16; 16], [i16; 16]) {
-        let scales = self.unpacked_scales();
-        (std::array::from_fn(|g| scales[g / 2].into()), [0; 16])
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S, g: usize) -> S::Bytes {
-        let qs: &[u8; 16] = self.qs[16 * g..16 * g + 16].try_into().expect("16 bytes");
-        s.lookup(&NL4, s.nibbles(qs))
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+        let [first, low, _, _] = s.gather(rows, 0);
+        out.set_d(s, first);
+        for g in 0..8 {
+            let low = s.and(s.shr(low, 4 * g), s.splat_lanes(15));
+            let high = s.and(s.shr(first, 16 + 2 * g), s.splat_lanes(3));
+            let scale = s.sub_lanes(s.or(low, s.shl(high, 4)), s.splat_lanes(32));
+            out.set_scale::<S, Self>(s, g as usize, scale);
+        }
+        for g in 0..8 {
+            nibbles(
+                s,
+                s.gather(rows, 8 + 16 * g),
+                &mut out.w[8 * g..8 * g + 8],
+                #[inline(always)]
+                |v, _, out| store_signed(s, s.lookup(&NL4, v), out),
+            );
+        }
     }
 }
 
 impl Super for BlockTQ1_0 {
-    const OFFSET: i16 = 1;
+    const CODES: Codes = Codes::Unsigned { max: 2, offset: 1 };
+    const QUADS: usize = 8;
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
-    }
-    #[inline(always)]
-    fn scales(&self) -> ([i16; 16], [i16; 16]) {
-        ([1; 16], [0; 16])
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S, g: usize) -> S::Bytes {
-        let digits: [u8; 32] = std::array::from_fn(|i| {
-            let (byte, digit) = match g {
-                0..5 => (self.qs[i], g),
-                5..7 => (self.qs[32 + i % 16], 2 * (g - 5) + i / 16),
-                _ if i < 16 => (self.qs[32 + i], 4),
-                _ => (self.qh[i % 4], (i - 16) / 4),
-            };
-            ternary_digit(byte, digit) as u8
-        });
-        s.bytes(&digits)
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+        out.set_d(s, s.shr(s.gather_one(rows, 50), 16));
+        let one = s.splat_lanes(1);
+        (0..8).for_each(|g| out.set_scale::<S, Self>(s, g, one));
+        for r in 0..16 {
+            let (qs, qh) = (rows.field::<48>(r, 0), rows.field::<4>(r, 48));
+            for i in 0..256 {
+                let (byte, digit) = match i {
+                    0..160 => (qs[i % 32], i / 32),
+                    160..240 => (qs[32 + i % 16], (i - 160) / 16),
+                    _ => (qh[i % 4], (i - 240) / 4),
+                };
+                out.w[i / 4][4 * r + i % 4] = ternary_digit(byte, digit) as u8;
+            }
+        }
     }
 }
 
 impl Super for BlockTQ2_0 {
-    const OFFSET: i16 = 1;
+    const CODES: Codes = Codes::Unsigned { max: 2, offset: 1 };
+    const QUADS: usize = 8;
     #[inline(always)]
-    fn d<S: Simd>(&self, s: S) -> f32 {
-        s.f16(self.d)
-    }
-    #[inline(always)]
-    fn scales(&self) -> ([i16; 16], [i16; 16]) {
-        ([1; 16], [0; 16])
-    }
-    #[inline(always)]
-    fn weights<S: Simd>(&self, s: S, g: usize) -> S::Bytes {
-        two_bits(s, &self.qs, g)
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+        out.set_d(s, s.shr(s.gather_one(rows, 62), 16));
+        let one = s.splat_lanes(1);
+        (0..8).for_each(|g| out.set_scale::<S, Self>(s, g, one));
+        two_bits(
+            s,
+            rows,
+            0,
+            #[inline(always)]
+            |code, _, _, _| code,
+            out,
+        );
     }
 }

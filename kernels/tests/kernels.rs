@@ -232,7 +232,7 @@ fn experts_give_the_bits_of_single_products() {
     let x = random.f32s(4 * n_cols);
     let ids = [0, 3, 3, 1, 0, 4, 3, 0];
     let mut out = vec![0.0; ids.len() * n_rows];
-    Compute::new(Kernels::best(), 2).matmul_experts(&x, &ids, &experts, &mut out);
+    Compute::new(Kernels::best(), 2).matmul_experts(&x, &ids, experts.len(), |e| experts[e], &mut out);
     for (p, out) in out.chunks(n_rows).enumerate() {
         let w = &w[ids[p] as usize * size..][..size];
         let single =

@@ -314,13 +314,25 @@ impl<'a> Graph<'a> {
         let n_ff = moe.up[0].n_rows();
         b.gate.resize(n_pairs * n_ff, 0.0);
         b.up.resize(n_pairs * n_ff, 0.0);
-        self.compute.matmul_experts(&b.h, &b.expert_ids, &matrices(&moe.gate), &mut b.gate);
-        self.compute.matmul_experts(&b.h, &b.expert_ids, &matrices(&moe.up), &mut b.up);
+        self.compute.matmul_experts(
+            &b.h,
+            &b.expert_ids,
+            moe.gate.len(),
+            |e| moe.gate[e].matrix(),
+            &mut b.gate,
+        );
+        self.compute.matmul_experts(&b.h, &b.expert_ids, moe.up.len(), |e| moe.up[e].matrix(), &mut b.up);
         self.gated(Gate::Silu);
         let b = &mut *self.buffers;
         let n_embd = moe.down[0].n_rows();
         b.next.resize(n_pairs * n_embd, 0.0);
-        self.compute.matmul_experts(&b.gate, &b.expert_ids, &matrices(&moe.down), &mut b.next);
+        self.compute.matmul_experts(
+            &b.gate,
+            &b.expert_ids,
+            moe.down.len(),
+            |e| moe.down[e].matrix(),
+            &mut b.next,
+        );
         b.h.resize(n * n_embd, 0.0);
         b.h.fill(0.0);
         let pairs = b.next.chunks_exact(n_embd).zip(&b.expert_weights);
@@ -403,7 +415,3 @@ impl<'a> Graph<'a> {
 
 /// The smallest sum by which expert weights are divided (2⁻¹⁴, as llama.cpp has it).
 const MIN_EXPERT_SUM: f32 = 6.103_515_6e-5;
-
-fn matrices(experts: &[Weight]) -> Vec<qgguf_kernels::Matrix<'_>> {
-    experts.iter().map(Weight::matrix).collect()
-}

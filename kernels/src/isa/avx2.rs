@@ -1,33 +1,75 @@
-//! x86-64 with AVX2, FMA and F16C: two 256-bit registers for 16 lanes, one for 32 bytes.
+//! x86-64 with AVX2, FMA and F16C: two 256-bit registers for 16 lanes. With AVX-VNNI, one instruction multiplies and
+//! adds four bytes.
 
 use std::arch::x86_64::*;
 
-use super::isa_table;
-use crate::simd::Simd;
-use crate::table::stamp;
+use crate::simd::{Rows, Simd};
 
-isa_table!(Avx2, detect: is_x86_feature_detected, "avx2", "fma", "f16c");
+/// How four products of bytes are added.
+pub(super) mod dot {
+    /// `vpmaddubsw`, in i16.
+    pub(crate) const WORDS: u8 = 0;
+    /// `vpdpbusd`, in i32.
+    pub(crate) const VNNI: u8 = 1;
+    /// As `vpdpbusd`, from other instructions: to test the same kernels on CPUs without it.
+    #[cfg(test)]
+    pub(crate) const EMULATED: u8 = 2;
+}
 
-/// Proof that the CPU has the features listed above.
+/// Proof that the CPU has the features of one of the modules below.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2(());
+pub(crate) struct Avx2<const DOT: u8>(());
 
-impl Avx2 {
+impl<const DOT: u8> Avx2<DOT> {
     /// # Safety
-    /// The CPU has every feature in [`FEATURES`].
+    /// The CPU has every feature of the module with this `DOT`.
     #[inline(always)]
-    pub(crate) unsafe fn new_unchecked() -> Avx2 {
+    pub(crate) unsafe fn new_unchecked() -> Self {
         Avx2(())
     }
+}
+
+/// AVX2.
+pub(super) mod words {
+    type Token = super::Avx2<{ super::dot::WORDS }>;
+    crate::isa::isa_table!(Token, detect: is_x86_feature_detected, "avx2", "fma", "f16c");
+}
+
+/// AVX2 with AVX-VNNI.
+pub(super) mod vnni {
+    type Token = super::Avx2<{ super::dot::VNNI }>;
+    crate::isa::isa_table!(Token, detect: is_x86_feature_detected, "avx2", "fma", "f16c", "avxvnni");
+}
+
+/// The two registers that hold 16 lanes.
+type Pair = [__m256i; 2];
+
+/// Applies an operation to both registers. (No closure: those have none of their caller's CPU features.)
+macro_rules! both {
+    (|$i:ident| $op:expr) => {
+        [
+            {
+                let $i = 0;
+                $op
+            },
+            {
+                let $i = 1;
+                $op
+            },
+        ]
+    };
 }
 
 // SAFETY of all blocks below: the intrinsics need only the features that the token proves, and the pointers
 // come from references to arrays of the size that is read or written.
 #[allow(clippy::undocumented_unsafe_blocks)]
-impl Simd for Avx2 {
+impl<const DOT: u8> Simd for Avx2<DOT> {
     type F32 = [__m256; 2];
-    type Bytes = __m256i;
-    type I32 = __m256i;
+    type Lanes = Pair;
+
+    const WORD_CHAINS: bool = DOT == dot::WORDS;
+    const SIGNED_CHAINS: bool = DOT == dot::WORDS;
+    const TOKENS: usize = 4;
 
     #[inline(always)]
     fn splat(self, x: f32) -> [__m256; 2] {
@@ -110,10 +152,6 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    fn f16(self, bits: [u8; 2]) -> f32 {
-        unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(u16::from_le_bytes(bits).into()))) }
-    }
-    #[inline(always)]
     fn sum(self, v: [__m256; 2]) -> f32 {
         unsafe {
             let eight = _mm256_add_ps(v[0], v[1]);
@@ -124,101 +162,246 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn bytes(self, x: &[u8; 32]) -> __m256i {
-        unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
+    fn lanes(self, x: &[u8; 64]) -> Pair {
+        unsafe { both!(|i| _mm256_loadu_si256(x.as_ptr().add(32 * i).cast())) }
     }
     #[inline(always)]
-    fn signed_bytes(self, x: &[i8; 32]) -> __m256i {
-        unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
-    }
-    #[inline(always)]
-    fn words(self, x: &[i16; 16]) -> __m256i {
-        unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
-    }
-    #[inline(always)]
-    fn splat_byte(self, x: u8) -> __m256i {
-        unsafe { _mm256_set1_epi8(x as i8) }
-    }
-    #[inline(always)]
-    fn splat_word(self, x: i16) -> __m256i {
-        unsafe { _mm256_set1_epi16(x) }
-    }
-    #[inline(always)]
-    fn word_halves(self, low: i16, high: i16) -> __m256i {
-        unsafe { _mm256_set_m128i(_mm_set1_epi16(high), _mm_set1_epi16(low)) }
-    }
-    #[inline(always)]
-    fn nibbles(self, x: &[u8; 16]) -> __m256i {
+    fn store_lanes(self, v: Pair, out: &mut [u8; 64]) {
         unsafe {
-            let low = _mm_loadu_si128(x.as_ptr().cast());
-            let both = _mm256_set_m128i(_mm_srli_epi16::<4>(low), low);
-            _mm256_and_si256(both, _mm256_set1_epi8(15))
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), v[0]);
+            _mm256_storeu_si256(out.as_mut_ptr().add(32).cast(), v[1]);
         }
     }
     #[inline(always)]
-    fn mask_from_bits(self, bits: u32) -> __m256i {
+    fn splat_lanes(self, x: i32) -> Pair {
+        unsafe { [_mm256_set1_epi32(x); 2] }
+    }
+    #[inline(always)]
+    fn gather(self, rows: Rows<'_>, at: usize) -> [Pair; 4] {
+        let (p, stride) = rows.at(at, 16);
         unsafe {
-            // Each byte gets the byte of `bits` that holds its bit, then keeps that bit alone.
-            let spread =
-                _mm256_set_epi64x(0x0303_0303_0303_0303, 0x0202_0202_0202_0202, 0x0101_0101_0101_0101, 0);
-            let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), spread);
-            let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
-            _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)
+            let (low, high) = (gather8(p, stride), gather8(p.add(8 * stride), stride));
+            [[low[0], high[0]], [low[1], high[1]], [low[2], high[2]], [low[3], high[3]]]
         }
     }
     #[inline(always)]
-    fn shr_and<const SHIFT: i32>(self, v: __m256i, mask: u8) -> __m256i {
-        unsafe { _mm256_and_si256(_mm256_srli_epi16::<SHIFT>(v), _mm256_set1_epi8(mask as i8)) }
+    fn gather_one(self, rows: Rows<'_>, at: usize) -> Pair {
+        let (p, stride) = rows.at(at, 4);
+        unsafe {
+            [
+                _mm256_set_m128i(four_words(p.add(4 * stride), stride), four_words(p, stride)),
+                _mm256_set_m128i(
+                    four_words(p.add(12 * stride), stride),
+                    four_words(p.add(8 * stride), stride),
+                ),
+            ]
+        }
     }
     #[inline(always)]
-    fn shl<const SHIFT: i32>(self, v: __m256i) -> __m256i {
-        unsafe { _mm256_slli_epi16::<SHIFT>(v) }
+    fn and(self, a: Pair, b: Pair) -> Pair {
+        unsafe { both!(|i| _mm256_and_si256(a[i], b[i])) }
     }
     #[inline(always)]
-    fn and(self, a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_and_si256(a, b) }
+    fn or(self, a: Pair, b: Pair) -> Pair {
+        unsafe { both!(|i| _mm256_or_si256(a[i], b[i])) }
     }
     #[inline(always)]
-    fn or(self, a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_or_si256(a, b) }
+    fn xor(self, a: Pair, b: Pair) -> Pair {
+        unsafe { both!(|i| _mm256_xor_si256(a[i], b[i])) }
     }
     #[inline(always)]
-    fn lookup(self, table: &[i8; 16], v: __m256i) -> __m256i {
+    fn shl(self, v: Pair, n: u32) -> Pair {
+        unsafe { both!(|i| _mm256_sll_epi32(v[i], _mm_cvtsi32_si128(n as i32))) }
+    }
+    #[inline(always)]
+    fn shr(self, v: Pair, n: u32) -> Pair {
+        unsafe { both!(|i| _mm256_srl_epi32(v[i], _mm_cvtsi32_si128(n as i32))) }
+    }
+    #[inline(always)]
+    fn sar(self, v: Pair, n: u32) -> Pair {
+        unsafe { both!(|i| _mm256_sra_epi32(v[i], _mm_cvtsi32_si128(n as i32))) }
+    }
+    #[inline(always)]
+    fn sub_lanes(self, a: Pair, b: Pair) -> Pair {
+        unsafe { both!(|i| _mm256_sub_epi32(a[i], b[i])) }
+    }
+    #[inline(always)]
+    fn min_bytes(self, a: Pair, b: Pair) -> Pair {
+        unsafe { both!(|i| _mm256_min_epu8(a[i], b[i])) }
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[i8; 16], v: Pair) -> Pair {
         unsafe {
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
-            _mm256_shuffle_epi8(table, v)
+            both!(|i| _mm256_shuffle_epi8(table, v[i]))
         }
+    }
+    #[inline(always)]
+    fn repeat_byte(self, v: Pair, j: usize) -> Pair {
+        unsafe {
+            let j = 0x0101_0101 * j as i32;
+            let order = _mm_set_epi32(0x0c0c_0c0c + j, 0x0808_0808 + j, 0x0404_0404 + j, j);
+            let order = _mm256_broadcastsi128_si256(order);
+            both!(|i| _mm256_shuffle_epi8(v[i], order))
+        }
+    }
+    #[inline(always)]
+    fn halves(self, v: Pair) -> [__m256; 2] {
+        unsafe {
+            let low = _mm256_set1_epi32(0xffff);
+            // Packs within 128 bits; then the four groups of four are put in order.
+            let packed = _mm256_packus_epi32(_mm256_and_si256(v[0], low), _mm256_and_si256(v[1], low));
+            let ordered = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
+            [
+                _mm256_cvtph_ps(_mm256_castsi256_si128(ordered)),
+                _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(ordered)),
+            ]
+        }
+    }
+    #[inline(always)]
+    fn lanes_to_f32(self, v: Pair) -> [__m256; 2] {
+        unsafe { [_mm256_cvtepi32_ps(v[0]), _mm256_cvtepi32_ps(v[1])] }
     }
 
     #[inline(always)]
-    fn zero_sums(self) -> __m256i {
-        unsafe { _mm256_setzero_si256() }
+    fn chain_start(self, from: Pair) -> Pair {
+        if Self::WORD_CHAINS { self.splat_lanes(0) } else { from }
     }
     #[inline(always)]
-    fn dot_unsigned(self, sums: __m256i, w: __m256i, a: __m256i, scale: __m256i) -> __m256i {
-        // Pairs of products stay below 2 * 127 * 127, within i16.
-        unsafe { _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), scale)) }
+    fn chain(self, sums: Pair, w: Pair, a: i32) -> Pair {
+        unsafe {
+            let a = _mm256_set1_epi32(a);
+            both!(|i| match DOT {
+                dot::WORDS => _mm256_add_epi16(sums[i], _mm256_maddubs_epi16(w[i], a)),
+                dot::VNNI => vpdpbusd(sums[i], w[i], a),
+                _ => dpbusd_of_words(sums[i], w[i], a),
+            })
+        }
     }
     #[inline(always)]
-    fn dot_signed(self, sums: __m256i, w: __m256i, a: __m256i, scale: __m256i) -> __m256i {
+    fn chain_signed(self, _: Pair, w: Pair, a: i32) -> Pair {
         // |w| <= 128 as an unsigned byte; its sign moves to `a`. Pairs stay below 2 * 128 * 127.
         unsafe {
-            let products = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
-            _mm256_add_epi32(sums, _mm256_madd_epi16(products, scale))
+            let a = _mm256_set1_epi32(a);
+            both!(|i| _mm256_maddubs_epi16(_mm256_abs_epi8(w[i]), _mm256_sign_epi8(a, w[i])))
         }
     }
     #[inline(always)]
-    fn dot_words(self, sums: __m256i, a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_add_epi32(sums, _mm256_madd_epi16(a, b)) }
+    fn chain_end(self, from: Pair, sums: Pair) -> Pair {
+        if !Self::WORD_CHAINS {
+            return sums;
+        }
+        unsafe { both!(|i| _mm256_add_epi32(from[i], _mm256_madd_epi16(sums[i], _mm256_set1_epi16(1)))) }
     }
     #[inline(always)]
-    fn totals(self, s: [__m256i; 4]) -> [i32; 4] {
+    fn chain_scale(self, v: Pair) -> Pair {
+        if !Self::WORD_CHAINS {
+            return v;
+        }
+        self.or(self.and(v, self.splat_lanes(0xffff)), self.shl(v, 16))
+    }
+    #[inline(always)]
+    fn chain_scaled(self, acc: Pair, sums: Pair, scale: Pair) -> Pair {
         unsafe {
-            let pairs = _mm256_hadd_epi32(_mm256_hadd_epi32(s[0], s[1]), _mm256_hadd_epi32(s[2], s[3]));
-            let four = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256::<1>(pairs));
-            let mut out = [0; 4];
-            _mm_storeu_si128(out.as_mut_ptr().cast(), four);
-            out
+            both!(|i| {
+                let scaled = if Self::WORD_CHAINS {
+                    _mm256_madd_epi16(sums[i], scale[i])
+                } else {
+                    _mm256_mullo_epi32(sums[i], scale[i])
+                };
+                _mm256_add_epi32(acc[i], scaled)
+            })
         }
     }
+    #[inline(always)]
+    fn dot_pairs(self, acc: Pair, w: Pair, a: i32) -> Pair {
+        unsafe {
+            let a = _mm256_set1_epi32(a);
+            both!(|i| _mm256_add_epi32(acc[i], _mm256_madd_epi16(w[i], a)))
+        }
+    }
+    #[inline(always)]
+    fn prefetch(self, p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+}
+
+/// 16 bytes of 8 rows, `stride` apart: lane r of register j has bytes `4j` to `4j + 3` of row r.
+///
+/// # Safety
+/// The rows have these bytes, and the CPU has AVX2.
+#[inline(always)]
+unsafe fn gather8(p: *const u8, stride: usize) -> [__m256i; 4] {
+    // SAFETY: promised by the caller.
+    unsafe {
+        // Rows i and i + 4 in one register; then four rows of four lanes are transposed.
+        let (p4, z) = (p.add(4 * stride), [_mm_setzero_si128(); 4]);
+        let mut low = z;
+        let mut high = z;
+        for i in 0..4 {
+            low[i] = _mm_loadu_si128(p.add(i * stride).cast());
+            high[i] = _mm_loadu_si128(p4.add(i * stride).cast());
+        }
+        let z = [
+            _mm256_set_m128i(high[0], low[0]),
+            _mm256_set_m128i(high[1], low[1]),
+            _mm256_set_m128i(high[2], low[2]),
+            _mm256_set_m128i(high[3], low[3]),
+        ];
+        let (a, b) = (_mm256_unpacklo_epi32(z[0], z[1]), _mm256_unpackhi_epi32(z[0], z[1]));
+        let (c, d) = (_mm256_unpacklo_epi32(z[2], z[3]), _mm256_unpackhi_epi32(z[2], z[3]));
+        [
+            _mm256_unpacklo_epi64(a, c),
+            _mm256_unpackhi_epi64(a, c),
+            _mm256_unpacklo_epi64(b, d),
+            _mm256_unpackhi_epi64(b, d),
+        ]
+    }
+}
+
+/// 4 bytes of 4 rows, `stride` apart.
+///
+/// # Safety
+/// The rows have these bytes.
+#[inline(always)]
+pub(super) unsafe fn four_words(p: *const u8, stride: usize) -> __m128i {
+    // SAFETY: promised by the caller; SSE2 is always there.
+    unsafe {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|r| _mm_loadu_si32(p.add(r * stride)));
+        _mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d))
+    }
+}
+
+/// `vpdpbusd` of AVX-VNNI.
+///
+/// # Safety
+/// The CPU has AVX-VNNI.
+#[inline(always)]
+unsafe fn vpdpbusd(sums: __m256i, w: __m256i, a: __m256i) -> __m256i {
+    // SAFETY: promised by the caller.
+    unsafe { _mm256_dpbusd_avx_epi32(sums, w, a) }
+}
+
+/// What `vpdpbusd` computes, from products of words.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[inline(always)]
+unsafe fn dpbusd_of_words(sums: __m256i, w: __m256i, a: __m256i) -> __m256i {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let even = _mm256_madd_epi16(
+            _mm256_and_si256(w, _mm256_set1_epi16(0xff)),
+            _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(a)),
+        );
+        let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(w), _mm256_srai_epi16::<8>(a));
+        _mm256_add_epi32(sums, _mm256_add_epi32(even, odd))
+    }
+}
+
+/// AVX2 with an emulated AVX-VNNI.
+#[cfg(test)]
+pub(super) mod emulated {
+    type Token = super::Avx2<{ super::dot::EMULATED }>;
+    crate::isa::isa_table!(Token, detect: is_x86_feature_detected, "avx2", "fma", "f16c");
 }

@@ -5,6 +5,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;
 mod portable;
@@ -21,6 +23,7 @@ macro_rules! isa_table {
         /// The features this instruction set needs, each with its test.
         pub(crate) const FEATURES: &[$crate::isa::Feature] =
             &[$(($feature, || std::arch::$detect!($feature))),*];
+        use $crate::table::stamp;
         $crate::table::kernels!(stamp, $token, ($(#[target_feature(enable = $feature)])*));
     };
 }
@@ -48,6 +51,12 @@ pub enum Isa {
     Portable,
     /// x86-64 with AVX2, FMA and F16C (Haswell, Zen and later).
     Avx2,
+    /// AVX2 with AVX-VNNI (Alder Lake, Zen 5 and later).
+    AvxVnni,
+    /// x86-64 with AVX-512 F, BW, DQ and VL (Skylake-SP).
+    Avx512,
+    /// AVX-512 with VNNI (Cascade Lake, Ice Lake, Zen 4 and later).
+    Avx512Vnni,
     /// AArch64 with NEON (any such CPU).
     Neon,
     /// AArch64 with NEON and its dot products (Cortex-A76, Neoverse N1, Apple M1 and later).
@@ -72,13 +81,17 @@ pub enum IsaError {
 
 impl Isa {
     /// All instruction sets, worst first.
-    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Neon, Isa::NeonDotprod];
+    pub const ALL: [Isa; 7] =
+        [Isa::Portable, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Avx512Vnni, Isa::Neon, Isa::NeonDotprod];
 
     /// The name, as `QGGUF_ISA` and `--isa` take it.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Portable => "portable",
             Isa::Avx2 => "avx2",
+            Isa::AvxVnni => "avxvnni",
+            Isa::Avx512 => "avx512",
+            Isa::Avx512Vnni => "avx512vnni",
             Isa::Neon => "neon",
             Isa::NeonDotprod => "neon-dotprod",
         }
@@ -92,7 +105,10 @@ impl Isa {
     pub(crate) fn table(self) -> Result<&'static Table, IsaError> {
         let found: Found = match self {
             Isa::Portable => Ok((&[], &portable::TABLE)),
-            Isa::Avx2 => found_on!("x86_64", avx2),
+            Isa::Avx2 => found_on!("x86_64", avx2::words),
+            Isa::AvxVnni => found_on!("x86_64", avx2::vnni),
+            Isa::Avx512 => found_on!("x86_64", avx512::words),
+            Isa::Avx512Vnni => found_on!("x86_64", avx512::vnni),
             Isa::Neon => found_on!("aarch64", neon::base),
             Isa::NeonDotprod => found_on!("aarch64", neon::dotprod),
         };
@@ -120,3 +136,6 @@ impl std::str::FromStr for Isa {
             .ok_or_else(|| IsaError::Unknown(name.to_owned()))
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;

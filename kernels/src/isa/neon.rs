@@ -12,7 +12,6 @@ use crate::simd::Simd;
 /// Plain NEON, which every AArch64 CPU has.
 pub(super) mod base {
     use crate::isa::isa_table;
-    use crate::table::stamp;
 
     type Token = super::Neon<super::Widening>;
     isa_table!(Token, detect: is_aarch64_feature_detected, "neon");
@@ -21,7 +20,6 @@ pub(super) mod base {
 /// With the dot product instructions (Cortex-A76, Neoverse N1, Apple A13 and later).
 pub(super) mod dotprod {
     use crate::isa::isa_table;
-    use crate::table::stamp;
 
     type Token = super::Neon<super::Sdot>;
     isa_table!(Token, detect: is_aarch64_feature_detected, "neon", "dotprod");

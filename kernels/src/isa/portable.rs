@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use crate::simd::Simd;
+use crate::simd::{Rows, Simd};
 use crate::table::stamp;
 
 /// Needs no features.
@@ -18,31 +18,31 @@ impl Portable {
     }
 }
 
-/// i16 lane `j` of 32 bytes.
+/// The i32 of lane `i`.
 #[inline(always)]
-fn word(v: &[u8; 32], j: usize) -> i32 {
-    i16::from_le_bytes([v[2 * j], v[2 * j + 1]]).into()
+fn lane(v: &[u8; 64], i: usize) -> i32 {
+    i32::from_le_bytes([v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]])
 }
 
 #[inline(always)]
-fn from_words(words: [i16; 16]) -> [u8; 32] {
-    std::array::from_fn(|i| words[i / 2].to_le_bytes()[i % 2])
+fn from_lanes(f: impl Fn(usize) -> i32) -> [u8; 64] {
+    let lanes: [[u8; 4]; 16] = std::array::from_fn(|i| f(i).to_le_bytes());
+    std::array::from_fn(|i| lanes[i / 4][i % 4])
 }
 
+/// Half `j` of `x`, as an i16.
 #[inline(always)]
-fn dot(sums: [i32; 8], a: &[u8; 32], scale: &[u8; 32], w: impl Fn(usize) -> i32) -> [i32; 8] {
-    std::array::from_fn(|lane| {
-        (0..4).fold(sums[lane], |sum, i| {
-            let at = 4 * lane + i;
-            sum.wrapping_add(w(at) * i32::from(a[at] as i8) * word(scale, at / 2))
-        })
-    })
+fn word(x: i32, j: usize) -> i32 {
+    i32::from((x >> (16 * j)) as i16)
 }
 
 impl Simd for Portable {
     type F32 = [f32; 16];
-    type Bytes = [u8; 32];
-    type I32 = [i32; 8];
+    type Lanes = [u8; 64];
+
+    const WORD_CHAINS: bool = false;
+    const SIGNED_CHAINS: bool = true;
+    const TOKENS: usize = 4;
 
     #[inline(always)]
     fn splat(self, x: f32) -> [f32; 16] {
@@ -54,7 +54,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn load_f16(self, x: &[u8; 32]) -> [f32; 16] {
-        std::array::from_fn(|i| self.f16([x[2 * i], x[2 * i + 1]]))
+        std::array::from_fn(|i| f16::from_le_bytes([x[2 * i], x[2 * i + 1]]).to_f32())
     }
     #[inline(always)]
     fn load_bf16(self, x: &[u8; 32]) -> [f32; 16] {
@@ -103,10 +103,6 @@ impl Simd for Portable {
         std::array::from_fn(|i| f32::from_bits((n[i] as i32).wrapping_add(127).wrapping_shl(23) as u32))
     }
     #[inline(always)]
-    fn f16(self, bits: [u8; 2]) -> f32 {
-        f16::from_le_bytes(bits).to_f32()
-    }
-    #[inline(always)]
     fn sum(self, v: [f32; 16]) -> f32 {
         let eight: [f32; 8] = std::array::from_fn(|i| v[i] + v[i + 8]);
         let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
@@ -114,80 +110,110 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn bytes(self, x: &[u8; 32]) -> [u8; 32] {
+    fn lanes(self, x: &[u8; 64]) -> [u8; 64] {
         *x
     }
     #[inline(always)]
-    fn signed_bytes(self, x: &[i8; 32]) -> [u8; 32] {
-        x.map(|x| x as u8)
+    fn store_lanes(self, v: [u8; 64], out: &mut [u8; 64]) {
+        *out = v;
     }
     #[inline(always)]
-    fn words(self, x: &[i16; 16]) -> [u8; 32] {
-        from_words(*x)
+    fn splat_lanes(self, x: i32) -> [u8; 64] {
+        from_lanes(|_| x)
     }
     #[inline(always)]
-    fn splat_byte(self, x: u8) -> [u8; 32] {
-        [x; 32]
+    fn gather(self, rows: Rows<'_>, at: usize) -> [[u8; 64]; 4] {
+        std::array::from_fn(|j| self.gather_one(rows, at + 4 * j))
     }
     #[inline(always)]
-    fn splat_word(self, x: i16) -> [u8; 32] {
-        from_words([x; 16])
+    fn gather_one(self, rows: Rows<'_>, at: usize) -> [u8; 64] {
+        from_lanes(|r| i32::from_le_bytes(rows.field(r, at)))
     }
     #[inline(always)]
-    fn word_halves(self, low: i16, high: i16) -> [u8; 32] {
-        from_words(std::array::from_fn(|j| if j < 8 { low } else { high }))
-    }
-    #[inline(always)]
-    fn nibbles(self, x: &[u8; 16]) -> [u8; 32] {
-        std::array::from_fn(|i| if i < 16 { x[i] & 15 } else { x[i - 16] >> 4 })
-    }
-    #[inline(always)]
-    fn mask_from_bits(self, bits: u32) -> [u8; 32] {
-        std::array::from_fn(|i| if bits >> i & 1 == 1 { 255 } else { 0 })
-    }
-    #[inline(always)]
-    fn shr_and<const SHIFT: i32>(self, v: [u8; 32], mask: u8) -> [u8; 32] {
-        v.map(|v| v >> SHIFT & mask)
-    }
-    #[inline(always)]
-    fn shl<const SHIFT: i32>(self, v: [u8; 32]) -> [u8; 32] {
-        v.map(|v| v << SHIFT)
-    }
-    #[inline(always)]
-    fn and(self, a: [u8; 32], b: [u8; 32]) -> [u8; 32] {
+    fn and(self, a: [u8; 64], b: [u8; 64]) -> [u8; 64] {
         std::array::from_fn(|i| a[i] & b[i])
     }
     #[inline(always)]
-    fn or(self, a: [u8; 32], b: [u8; 32]) -> [u8; 32] {
+    fn or(self, a: [u8; 64], b: [u8; 64]) -> [u8; 64] {
         std::array::from_fn(|i| a[i] | b[i])
     }
     #[inline(always)]
-    fn lookup(self, table: &[i8; 16], v: [u8; 32]) -> [u8; 32] {
+    fn xor(self, a: [u8; 64], b: [u8; 64]) -> [u8; 64] {
+        std::array::from_fn(|i| a[i] ^ b[i])
+    }
+    #[inline(always)]
+    fn shl(self, v: [u8; 64], n: u32) -> [u8; 64] {
+        from_lanes(|i| lane(&v, i) << n)
+    }
+    #[inline(always)]
+    fn shr(self, v: [u8; 64], n: u32) -> [u8; 64] {
+        from_lanes(|i| (lane(&v, i) as u32 >> n) as i32)
+    }
+    #[inline(always)]
+    fn sar(self, v: [u8; 64], n: u32) -> [u8; 64] {
+        from_lanes(|i| lane(&v, i) >> n)
+    }
+    #[inline(always)]
+    fn sub_lanes(self, a: [u8; 64], b: [u8; 64]) -> [u8; 64] {
+        from_lanes(|i| lane(&a, i).wrapping_sub(lane(&b, i)))
+    }
+    #[inline(always)]
+    fn min_bytes(self, a: [u8; 64], b: [u8; 64]) -> [u8; 64] {
+        std::array::from_fn(|i| a[i].min(b[i]))
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[i8; 16], v: [u8; 64]) -> [u8; 64] {
         v.map(|v| table[usize::from(v & 15)] as u8)
+    }
+    #[inline(always)]
+    fn repeat_byte(self, v: [u8; 64], j: usize) -> [u8; 64] {
+        std::array::from_fn(|i| v[i / 4 * 4 + j])
+    }
+    #[inline(always)]
+    fn halves(self, v: [u8; 64]) -> [f32; 16] {
+        std::array::from_fn(|i| f16::from_le_bytes([v[4 * i], v[4 * i + 1]]).to_f32())
+    }
+    #[inline(always)]
+    fn lanes_to_f32(self, v: [u8; 64]) -> [f32; 16] {
+        std::array::from_fn(|i| lane(&v, i) as f32)
     }
 
     #[inline(always)]
-    fn zero_sums(self) -> [i32; 8] {
-        [0; 8]
+    fn chain_start(self, from: [u8; 64]) -> [u8; 64] {
+        from
     }
     #[inline(always)]
-    fn dot_unsigned(self, sums: [i32; 8], w: [u8; 32], a: [u8; 32], scale: [u8; 32]) -> [i32; 8] {
-        dot(sums, &a, &scale, |i| w[i].into())
+    fn chain(self, sums: [u8; 64], w: [u8; 64], a: i32) -> [u8; 64] {
+        // At most 127, so the sign does not matter.
+        self.chain_signed(sums, w, a)
     }
     #[inline(always)]
-    fn dot_signed(self, sums: [i32; 8], w: [u8; 32], a: [u8; 32], scale: [u8; 32]) -> [i32; 8] {
-        dot(sums, &a, &scale, |i| (w[i] as i8).into())
-    }
-    #[inline(always)]
-    fn dot_words(self, sums: [i32; 8], a: [u8; 32], b: [u8; 32]) -> [i32; 8] {
-        std::array::from_fn(|lane| {
-            let product = |j: usize| word(&a, j) * word(&b, j);
-            sums[lane].wrapping_add(product(2 * lane)).wrapping_add(product(2 * lane + 1))
+    fn chain_signed(self, sums: [u8; 64], w: [u8; 64], a: i32) -> [u8; 64] {
+        let a = a.to_le_bytes();
+        from_lanes(|i| {
+            (0..4).fold(lane(&sums, i), |sum, j| {
+                sum.wrapping_add(i32::from(w[4 * i + j] as i8) * i32::from(a[j] as i8))
+            })
         })
     }
     #[inline(always)]
-    fn totals(self, sums: [[i32; 8]; 4]) -> [i32; 4] {
-        sums.map(|sums| sums.into_iter().fold(0, i32::wrapping_add))
+    fn chain_end(self, _: [u8; 64], sums: [u8; 64]) -> [u8; 64] {
+        sums
+    }
+    #[inline(always)]
+    fn chain_scale(self, v: [u8; 64]) -> [u8; 64] {
+        v
+    }
+    #[inline(always)]
+    fn chain_scaled(self, acc: [u8; 64], sums: [u8; 64], scale: [u8; 64]) -> [u8; 64] {
+        from_lanes(|i| lane(&acc, i).wrapping_add(lane(&sums, i).wrapping_mul(lane(&scale, i))))
+    }
+    #[inline(always)]
+    fn dot_pairs(self, acc: [u8; 64], w: [u8; 64], a: i32) -> [u8; 64] {
+        from_lanes(|i| {
+            let w = lane(&w, i);
+            lane(&acc, i).wrapping_add(word(w, 0) * word(a, 0)).wrapping_add(word(w, 1) * word(a, 1))
+        })
     }
 }
 

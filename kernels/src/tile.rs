@@ -1,0 +1,272 @@
+//! Quantized weights times quantized activations, 16 rows at a time.
+//!
+//! 256 columns of 16 rows are unpacked once into a tile that stays in the L1 cache and meets every token. Rows are
+//! in lanes: a quad of four weights of each row meets four codes of a token, the same in all lanes, so no sum ever
+//! crosses lanes. Each output has one f32 accumulator that takes the blocks in ascending order:
+//! `acc = fma(d * d_a, sum, acc)`, then for formats with a minimum `acc = fma(m * d_a, sum of codes, acc)`.
+
+use crate::quantize::Codes;
+use crate::simd::{Rows, Simd};
+use crate::weights::{
+    self, COLUMNS, Quad, Small, SmallBlock, SmallTile, Super, SuperTile, chain_steps, offset,
+};
+
+/// 16 rows of weights.
+#[derive(Clone, Copy)]
+pub(crate) struct Panel<'a> {
+    /// The rows, one after the other.
+    pub(crate) w: &'a [u8],
+    /// Weights in a row.
+    pub(crate) n_cols: usize,
+    /// What will be needed next, to be fetched meanwhile.
+    pub(crate) next: &'a [u8],
+}
+
+/// Rows in a panel.
+pub(crate) const PANEL: usize = 16;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+impl Panel<'_> {
+    /// Asks for part `i` of `n` of what is needed next.
+    #[inline(always)]
+    pub(crate) fn prefetch<S: Simd>(&self, s: S, i: usize, n: usize) {
+        let part = self.next.len() / n;
+        for line in self.next[part * i..part * (i + 1)].chunks(LINE) {
+            s.prefetch(line.as_ptr());
+        }
+    }
+}
+
+/// The parts of the codes of `T` tokens from `token` that meet columns from `column`.
+struct Block<'a, const T: usize> {
+    q: [&'a [i8; COLUMNS]; T],
+    /// Where these columns of each token are in all codes.
+    at: [usize; T],
+    codes: Codes<'a>,
+}
+
+impl<'a, const T: usize> Block<'a, T> {
+    #[inline(always)]
+    fn new(codes: Codes<'a>, token: usize, column: usize) -> Block<'a, T> {
+        let at: [usize; T] = std::array::from_fn(|t| codes.order.row(token + t) * codes.n_cols + column);
+        let q = at.map(|at| codes.q[at..][..COLUMNS].try_into().expect("padded"));
+        Block { q, at, codes }
+    }
+
+    /// `N` scales, one for every `size` columns.
+    #[inline(always)]
+    fn d<const N: usize>(&self, size: usize) -> [&'a [f32; N]; T] {
+        self.at.map(|at| self.codes.d[at / size..][..N].try_into().expect("padded"))
+    }
+
+    /// `N` sums of codes, one for every `size` columns.
+    #[inline(always)]
+    fn sums<const N: usize>(&self, size: usize) -> [&'a [i16; N]; T] {
+        self.at.map(|at| self.codes.sums[at / size..][..N].try_into().expect("padded"))
+    }
+
+    /// Codes `4 i` to `4 i + 3` of each token.
+    #[inline(always)]
+    fn quad(&self, t: usize, i: usize) -> i32 {
+        i32::from_le_bytes(std::array::from_fn(|j| self.q[t][4 * i + j] as u8))
+    }
+}
+
+/// Continues the chains of `T` tokens with the quads from `first`.
+#[inline(always)]
+fn chains<S: Simd, const T: usize>(
+    s: S,
+    codes: weights::Codes,
+    w: &[Quad],
+    first: usize,
+    x: &Block<'_, T>,
+    chains: &mut [S::Lanes; T],
+) {
+    for (i, w) in w.iter().enumerate() {
+        let w = s.lanes(w);
+        for (t, chain) in chains.iter_mut().enumerate() {
+            let a = x.quad(t, first + i);
+            *chain = if codes == weights::Codes::Signed && S::SIGNED_CHAINS {
+                s.chain_signed(*chain, w, a)
+            } else {
+                s.chain(*chain, w, a)
+            };
+        }
+    }
+}
+
+/// Calls `$f::<S, B, T>` for as many tokens at a time as registers hold, then for the rest.
+macro_rules! by_tokens {
+    ($f:ident::<$s:ident, $b:ident>($first:expr, $tile:expr, $codes:expr, $column:expr, $out:expr)) => {{
+        let n = $out.len();
+        let mut t = 0;
+        if $s::TOKENS >= 8 {
+            while n - t >= 8 {
+                $f::<$s, $b, 8>($first, $tile, Block::new($codes, t, $column), &mut $out[t..t + 8]);
+                t += 8;
+            }
+        }
+        while n - t >= 4 {
+            $f::<$s, $b, 4>($first, $tile, Block::new($codes, t, $column), &mut $out[t..t + 4]);
+            t += 4;
+        }
+        if n - t >= 2 {
+            $f::<$s, $b, 2>($first, $tile, Block::new($codes, t, $column), &mut $out[t..t + 2]);
+            t += 2;
+        }
+        if n > t {
+            $f::<$s, $b, 1>($first, $tile, Block::new($codes, t, $column), &mut $out[t..t + 1]);
+        }
+    }};
+}
+
+/// `out[token][row]` for formats whose scales are f32.
+#[inline(always)]
+pub(crate) fn small<S: Simd, B: Small>(s: S, panel: Panel<'_>, x: Codes<'_>, out: &mut [[f32; 16]]) {
+    let mut tile = SmallTile { w: [[0; 64]; 64], d: [[0.0; 16]; 16], m: [[0.0; 16]; 8] };
+    let rows = Rows::new(panel.w, panel.w.len() / 16);
+    let (per_tile, quads) = (COLUMNS / B::WEIGHTS, B::WEIGHTS / 4);
+    let n_blocks = panel.n_cols / B::WEIGHTS;
+    let n_tiles = n_blocks.div_ceil(per_tile);
+    out.fill([0.0; 16]);
+    for i in 0..n_tiles {
+        panel.prefetch(s, i, n_tiles);
+        let n = per_tile.min(n_blocks - i * per_tile);
+        for b in 0..n {
+            let scales = quads / B::QUADS;
+            let block = SmallBlock {
+                w: &mut tile.w[quads * b..quads * (b + 1)],
+                d: &mut tile.d[scales * b..scales * (b + 1)],
+                m: &mut tile.m[b % 8],
+            };
+            B::unpack(s, rows.skip((i * per_tile + b) * size_of::<B>()), block);
+        }
+        let tile = (&tile, n * quads / B::QUADS);
+        by_tokens!(small_tokens::<S, B>(s, tile, x, i * COLUMNS, out));
+    }
+}
+
+#[inline(always)]
+fn small_tokens<S: Simd, B: Small, const T: usize>(
+    s: S,
+    (tile, n_scales): (&SmallTile, usize),
+    x: Block<'_, T>,
+    out: &mut [[f32; 16]],
+) {
+    let out: &mut [[f32; 16]; T] = out.try_into().expect("T tokens");
+    let (d_a, sum_a) = (x.d::<8>(32), x.sums::<8>(32));
+    let mut acc = out.map(|out| s.load(&out));
+    let times = offset::<S>(B::CODES);
+    assert!(n_scales <= 64 / B::QUADS);
+    for i in 0..n_scales {
+        let (first, b) = (i * B::QUADS, i * B::QUADS / 8);
+        let start: [S::Lanes; T] = std::array::from_fn(|t| {
+            // Sums are of 32 codes; a scale of fewer has its own.
+            let sum = || match B::QUADS {
+                8 => i32::from(sum_a[t][b]),
+                quads => x.q[t][4 * first..4 * (first + quads)].iter().map(|&q| i32::from(q)).sum(),
+            };
+            s.splat_lanes(if times == 0 { 0 } else { -times * sum() })
+        });
+        let mut sums = start;
+        for from in (first..first + B::QUADS).step_by(chain_steps::<S>(B::CODES)) {
+            let to = (from + chain_steps::<S>(B::CODES)).min(first + B::QUADS);
+            let mut chain = sums.map(|sum| s.chain_start(sum));
+            chains(s, B::CODES, &tile.w[from..to], from, &x, &mut chain);
+            sums = std::array::from_fn(|t| s.chain_end(sums[t], chain[t]));
+        }
+        let d = s.load(&tile.d[i]);
+        for t in 0..T {
+            let scale = s.mul(d, s.splat(d_a[t][b]));
+            acc[t] = s.mul_add(scale, s.lanes_to_f32(sums[t]), acc[t]);
+        }
+        if B::MIN {
+            let m = s.load(&tile.m[b]);
+            for t in 0..T {
+                let scale = s.mul(m, s.splat(d_a[t][b]));
+                acc[t] = s.mul_add(scale, s.splat(f32::from(sum_a[t][b])), acc[t]);
+            }
+        }
+    }
+    for (acc, out) in acc.into_iter().zip(out) {
+        s.store(acc, out);
+    }
+}
+
+/// `out[token][row]` for formats whose scales are whole numbers.
+#[inline(always)]
+pub(crate) fn superblocks<S: Simd, B: Super>(s: S, panel: Panel<'_>, x: Codes<'_>, out: &mut [[f32; 16]]) {
+    let mut tile = SuperTile {
+        w: [[0; 64]; 64],
+        scales: [[0; 64]; 16],
+        offsets: [[0; 64]; 8],
+        mins: [[0; 64]; 8],
+        d: [0.0; 16],
+        dmin: [0.0; 16],
+    };
+    let rows = Rows::new(panel.w, panel.w.len() / 16);
+    let n_blocks = panel.n_cols / COLUMNS;
+    out.fill([0.0; 16]);
+    for i in 0..n_blocks {
+        panel.prefetch(s, i, n_blocks);
+        B::unpack(s, rows.skip(i * size_of::<B>()), &mut tile);
+        by_tokens!(super_tokens::<S, B>(s, &tile, x, i * COLUMNS, out));
+    }
+}
+
+#[inline(always)]
+fn super_tokens<S: Simd, B: Super, const T: usize>(
+    s: S,
+    tile: &SuperTile,
+    x: Block<'_, T>,
+    out: &mut [[f32; 16]],
+) {
+    let out: &mut [[f32; 16]; T] = out.try_into().expect("T tokens");
+    let (d_a, sum_a) = (x.d::<1>(256), x.sums::<16>(16));
+    let zero = s.splat_lanes(0);
+    let mut sums = [zero; T];
+    for g in 0..64 / B::QUADS {
+        let scale = s.lanes(&tile.scales[g]);
+        let first = g * B::QUADS;
+        for from in (first..first + B::QUADS).step_by(chain_steps::<S>(B::CODES)) {
+            let to = (from + chain_steps::<S>(B::CODES)).min(first + B::QUADS);
+            let mut chain = [s.chain_start(zero); T];
+            chains(s, B::CODES, &tile.w[from..to], from, &x, &mut chain);
+            sums = std::array::from_fn(|t| s.chain_scaled(sums[t], chain[t], scale));
+        }
+    }
+    if offset::<S>(B::CODES) != 0 {
+        pairs(s, &tile.offsets, sum_a, &mut sums);
+    }
+    let d = s.load(&tile.d);
+    let mut acc: [S::F32; T] = std::array::from_fn(|t| {
+        let scale = s.mul(d, s.splat(d_a[t][0]));
+        s.mul_add(scale, s.lanes_to_f32(sums[t]), s.load(&out[t]))
+    });
+    if B::MIN {
+        let mut mins = [zero; T];
+        pairs(s, &tile.mins, sum_a, &mut mins);
+        let dmin = s.load(&tile.dmin);
+        for t in 0..T {
+            let scale = s.sub(s.splat(0.0), s.mul(dmin, s.splat(d_a[t][0])));
+            acc[t] = s.mul_add(scale, s.lanes_to_f32(mins[t]), acc[t]);
+        }
+    }
+    for (acc, out) in acc.into_iter().zip(out) {
+        s.store(acc, out);
+    }
+}
+
+/// Adds the products of offsets or minimums and the sums of codes that they belong to.
+#[inline(always)]
+fn pairs<S: Simd, const T: usize>(s: S, w: &[Quad; 8], codes: [&[i16; 16]; T], sums: &mut [S::Lanes; T]) {
+    for (p, w) in w.iter().enumerate() {
+        let w = s.lanes(w);
+        for (sum, codes) in sums.iter_mut().zip(codes) {
+            let (low, high) = (codes[2 * p] as u16, codes[2 * p + 1] as u16);
+            *sum = s.dot_pairs(*sum, w, (u32::from(high) << 16 | u32::from(low)) as i32);
+        }
+    }
+}

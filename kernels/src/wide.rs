@@ -1,0 +1,111 @@
+//! Unquantized weights times f32 activations: 16 partial sums for each output, element i into sum i mod 16.
+
+use crate::quantize::Floats;
+use crate::simd::{Simd, load_tail};
+use crate::tile::Panel;
+
+/// How the rows of unquantized weights are widened to f32.
+pub(crate) trait Wide {
+    /// Bytes per weight.
+    const BYTES: usize;
+    /// 16 weights from `16 * BYTES` bytes.
+    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::F32;
+}
+
+/// f32, f16 and bf16 weights.
+pub(crate) struct WideF32;
+pub(crate) struct WideF16;
+pub(crate) struct WideBf16;
+
+impl Wide for WideF32 {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::F32 {
+        s.load(&std::array::from_fn(|i| {
+            f32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().expect("4 bytes"))
+        }))
+    }
+}
+
+impl Wide for WideF16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::F32 {
+        s.load_f16(bytes.try_into().expect("32 bytes"))
+    }
+}
+
+impl Wide for WideBf16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::F32 {
+        s.load_bf16(bytes.try_into().expect("32 bytes"))
+    }
+}
+
+/// `out[token][row]`.
+#[inline(always)]
+pub(crate) fn wide<S: Simd, W: Wide>(s: S, panel: Panel<'_>, x: Floats<'_>, out: &mut [[f32; 16]]) {
+    let n = out.len();
+    for r in (0..16).step_by(4) {
+        panel.prefetch(s, r / 4, 4);
+        let mut t = 0;
+        while n - t >= 4 && S::TOKENS >= 8 {
+            rows::<S, W, 4, 4>(s, panel, r, x, t, out);
+            t += 4;
+        }
+        while n - t >= 2 {
+            // Two by two, for fewer registers.
+            rows::<S, W, 2, 2>(s, panel, r, x, t, out);
+            rows::<S, W, 2, 2>(s, panel, r + 2, x, t, out);
+            t += 2;
+        }
+        if n > t {
+            rows::<S, W, 4, 1>(s, panel, r, x, t, out);
+        }
+    }
+}
+
+/// `R` rows from `r` times `T` tokens from `t`.
+#[inline(always)]
+fn rows<S: Simd, W: Wide, const R: usize, const T: usize>(
+    s: S,
+    panel: Panel<'_>,
+    r: usize,
+    x: Floats<'_>,
+    t: usize,
+    out: &mut [[f32; 16]],
+) {
+    let n_cols = panel.n_cols;
+    let row_bytes = n_cols * W::BYTES;
+    let w: [&[u8]; R] = std::array::from_fn(|i| &panel.w[(r + i) * row_bytes..][..row_bytes]);
+    let x: [&[f32]; T] = std::array::from_fn(|i| &x.x[x.order.row(t + i) * n_cols..][..n_cols]);
+    let mut sums = [[s.splat(0.0); T]; R];
+    let n_whole = n_cols / 16;
+    for c in 0..n_whole {
+        let x: [S::F32; T] = x.map(|x| s.load(x[16 * c..16 * c + 16].try_into().expect("16 values")));
+        for (sums, w) in sums.iter_mut().zip(&w) {
+            let w = W::load(s, &w[16 * c * W::BYTES..16 * (c + 1) * W::BYTES]);
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum = s.mul_add(w, x, *sum);
+            }
+        }
+    }
+    if n_whole * 16 < n_cols {
+        let x: [S::F32; T] = x.map(|x| load_tail(s, &x[16 * n_whole..]));
+        for (sums, w) in sums.iter_mut().zip(&w) {
+            let tail = &w[16 * n_whole * W::BYTES..];
+            let mut padded = [0; 64];
+            padded[..tail.len()].copy_from_slice(tail);
+            let w = W::load(s, &padded[..16 * W::BYTES]);
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum = s.mul_add(w, x, *sum);
+            }
+        }
+    }
+    for (i, sums) in sums.into_iter().enumerate() {
+        for (j, sum) in sums.into_iter().enumerate() {
+            out[t + j][r + i] = s.sum(sum);
+        }
+    }
+}
