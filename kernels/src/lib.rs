@@ -11,6 +11,7 @@
 mod attention;
 mod compute;
 mod isa;
+pub mod limits;
 mod math;
 mod matmul;
 mod matrix;

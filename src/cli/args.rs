@@ -153,7 +153,7 @@ fn unescape(text: &str) -> Vec<u8> {
 }
 
 /// More threads than any machine has cores for this; a typing error rather than a wish.
-const MAX_THREADS: i64 = 1024;
+pub const MAX_THREADS: i64 = 1024;
 
 /// Zero or less means the default, as with llama.cpp.
 fn threads(text: &str) -> Result<usize, String> {
@@ -190,12 +190,28 @@ pub fn kv_name(ty: KvType) -> &'static str {
 }
 
 /// Flags of llama.cpp with one dash and several letters, which clap would read as several flags.
-const LONG_SHORTS: [(&str, &str); 5] = [
+const LONG_SHORTS: [(&str, &str); 21] = [
     ("-ub", "--ubatch-size"),
     ("-ctk", "--cache-type-k"),
     ("-ctv", "--cache-type-v"),
     ("-sys", "--system-prompt"),
     ("-cnv", "--chat"),
+    ("-pg", "--pg"),
+    ("-oe", "--output-err"),
+    ("-ngl", "--n-gpu-layers"),
+    ("-ncmoe", "--n-cpu-moe"),
+    ("-sm", "--split-mode"),
+    ("-mg", "--main-gpu"),
+    ("-nkvo", "--no-kv-offload"),
+    ("-fa", "--flash-attn"),
+    ("-dev", "--device"),
+    ("-lm", "--load-mode"),
+    ("-mmp", "--mmap"),
+    ("-dio", "--direct-io"),
+    ("-embd", "--embeddings"),
+    ("-ts", "--tensor-split"),
+    ("-nopo", "--no-op-offload"),
+    ("-lzm", "--lazy-mode"),
 ];
 
 /// Flags whose next argument is text, whatever it looks like.

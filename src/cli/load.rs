@@ -8,10 +8,11 @@ use qgguf::model::{Model, ModelOptions};
 use qgguf::session::{Session, SessionOptions};
 use qgguf::tokenizer::TokenizerOptions;
 use qgguf_gguf::GgufFile;
-use qgguf_kernels::{ISA_VARIABLE, Kernels};
+use qgguf_kernels::{ISA_VARIABLE, Isa, Kernels};
 
 use super::args::{ComputeArgs, ModelArgs, kv_name};
 use super::error::{Context, Failure, Result};
+use super::memory;
 use super::terminal::{self, note};
 use super::trace::Trace;
 
@@ -38,10 +39,7 @@ pub struct Loaded {
 
 /// Opens the model of the flags, or the tiny one, and makes a session. Says so on stderr.
 pub fn load(model: &ModelArgs, compute: &ComputeArgs, start: Instant) -> Result<Loaded> {
-    let kernels = match compute.isa {
-        Some(isa) => Kernels::new(isa).map_err(Failure::usage)?,
-        None => Kernels::from_env().map_err(|e| Failure::usage(format!("{ISA_VARIABLE}: {e}")))?,
-    };
+    let kernels = kernels(compute.isa)?;
     let is_default = model.model.is_none();
     let path = match &model.model {
         Some(path) => path.clone(),
@@ -67,6 +65,14 @@ pub fn load(model: &ModelArgs, compute: &ComputeArgs, start: Instant) -> Result<
     let loaded = Loaded { path, model: opened, session, trace, load_time: start.elapsed(), is_default };
     loaded.introduce(compute);
     Ok(loaded)
+}
+
+/// The kernels of `--isa`, of `QGGUF_ISA`, or the best ones.
+pub fn kernels(isa: Option<Isa>) -> Result<Kernels> {
+    match isa {
+        Some(isa) => Kernels::new(isa).map_err(Failure::usage),
+        None => Kernels::from_env().map_err(|e| Failure::usage(format!("{ISA_VARIABLE}: {e}"))),
+    }
 }
 
 /// `-c 0` asks for the trained context, which only the file knows.
@@ -159,13 +165,7 @@ impl Loaded {
 
     /// Says what memory is in use.
     pub fn report_memory(&self) {
-        let memory = self.session.memory();
-        note!(
-            "qgguf: memory: {} mapped, {} keys and values, {} scratch",
-            terminal::bytes(self.model.file().mapped_bytes()),
-            terminal::bytes(memory.kv as u64),
-            terminal::bytes(memory.scratch as u64),
-        );
+        memory::report(&self.session);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand.
 
 mod args;
+mod bench;
 mod chat;
 mod completions;
 mod conversation;
@@ -10,7 +11,9 @@ mod inspect;
 mod interrupt;
 mod load;
 mod logits;
+mod memory;
 mod output;
+mod plot;
 mod run;
 mod sampling;
 mod terminal;
@@ -41,6 +44,7 @@ Examples:
   qgguf chat -m model.gguf                    talk to an instruction-tuned model
   qgguf inspect model.gguf                    what is in the file
   qgguf tokenize -m model.gguf -p \"Once\"      the tokens of a text
+  qgguf bench -m model.gguf -t 4,8            tokens per second, beside what the machine allows
   qgguf COMMAND --help                        all flags of a command
 
 Results go to standard output, everything else to standard error.
@@ -64,6 +68,8 @@ enum Command {
     Inspect(inspect::Args),
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Tokenize(Box<tokenize::Args>),
+    #[command(allow_negative_numbers = true)]
+    Bench(Box<bench::Args>),
     Completions(completions::Args),
 }
 
@@ -84,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Logits(args) => logits::run(args, start),
         Command::Inspect(args) => inspect::run(args),
         Command::Tokenize(args) => tokenize::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Completions(args) => completions::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)

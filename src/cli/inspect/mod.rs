@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use qgguf_gguf::{GgufFile, MetadataValue};
 
 use super::error::{Failure, Result};
-use summary::Summary;
+pub use summary::{Part, Summary};
 
 /// Show what is in a GGUF file
 ///

@@ -1,0 +1,133 @@
+//! Running a test: random tokens, the context filled to its depth, the clock.
+
+use std::time::Instant;
+
+use qgguf::session::{EvalError, Session, SessionOptions};
+use qgguf::tokenizer::Tokenizer;
+use qgguf_kernels::{Kernels, KvType};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use super::plan::Test;
+use super::subject::Subject;
+
+/// Runs the tests of one model.
+pub struct Runner<'a> {
+    subject: &'a Subject,
+    kernels: Kernels,
+    tokens: Tokens,
+    session: Option<(Setup, Session)>,
+}
+
+/// What a session is made for.
+type Setup = (usize, usize, KvType, KvType);
+
+impl<'a> Runner<'a> {
+    /// A runner without a session yet.
+    pub fn new(subject: &'a Subject, kernels: Kernels) -> Runner<'a> {
+        Runner { subject, kernels, tokens: Tokens::new(subject.model.tokenizer()), session: None }
+    }
+
+    /// The model.
+    pub fn subject(&self) -> &'a Subject {
+        self.subject
+    }
+
+    /// Makes a session for a test, unless that of the last one will do.
+    pub fn prepare<'b>(&'b mut self, test: &'b Test) -> Run<'b> {
+        let setup = (test.n_threads, test.n_ubatch, test.type_k, test.type_v);
+        let options = SessionOptions {
+            n_threads: test.n_threads,
+            n_ubatch: test.n_ubatch,
+            type_k: test.type_k,
+            type_v: test.type_v,
+            kernels: self.kernels,
+        };
+        // The last session goes before the next one comes: together they would take twice the memory.
+        self.session.take_if(|(last, _)| *last != setup);
+        let model = &self.subject.model;
+        let (_, session) = self.session.get_or_insert_with(|| (setup, Session::new(model.clone(), &options)));
+        Run { test, session, tokens: &mut self.tokens }
+    }
+}
+
+/// A test about to be run.
+pub struct Run<'a> {
+    test: &'a Test,
+    session: &'a mut Session,
+    tokens: &'a mut Tokens,
+}
+
+impl Run<'_> {
+    /// The session, for what it can tell.
+    pub fn session(&self) -> &Session {
+        self.session
+    }
+
+    /// Makes the context as long as the test's depth. What the last run left there is as good as anything.
+    pub fn fill(&mut self) -> Result<(), EvalError> {
+        self.session.truncate(self.test.n_depth);
+        let missing = self.test.n_depth - self.session.tokens().len();
+        self.prompt(missing)
+    }
+
+    /// Does once what will be measured; of a generation, one token.
+    pub fn warm_up(&mut self) -> Result<(), EvalError> {
+        self.prompt(self.test.n_prompt)?;
+        self.generate(self.test.n_gen.min(1))
+    }
+
+    /// Does what is measured and returns the nanoseconds it took.
+    pub fn measure(&mut self) -> Result<u64, EvalError> {
+        let start = Instant::now();
+        self.prompt(self.test.n_prompt)?;
+        self.generate(self.test.n_gen)?;
+        Ok(start.elapsed().as_nanos() as u64)
+    }
+
+    fn prompt(&mut self, n_tokens: usize) -> Result<(), EvalError> {
+        let mut batch = Vec::with_capacity(n_tokens.min(self.test.n_batch));
+        for start in (0..n_tokens).step_by(self.test.n_batch) {
+            let n = self.test.n_batch.min(n_tokens - start);
+            batch.clear();
+            batch.extend(
+                (start..start + n).map(|i| if i == 0 { self.tokens.first() } else { self.tokens.any() }),
+            );
+            self.session.eval(&batch)?;
+        }
+        Ok(())
+    }
+
+    fn generate(&mut self, n_tokens: usize) -> Result<(), EvalError> {
+        let mut token = self.tokens.first();
+        for _ in 0..n_tokens {
+            self.session.eval(&[token])?;
+            token = self.tokens.any();
+        }
+        Ok(())
+    }
+}
+
+/// Random tokens of a vocabulary, the same in every run of the command.
+struct Tokens {
+    rng: ChaCha8Rng,
+    n_vocab: u32,
+    bos: Option<u32>,
+}
+
+impl Tokens {
+    fn new(tokenizer: &Tokenizer) -> Tokens {
+        let n_vocab = u32::try_from(tokenizer.n_vocab()).unwrap_or(u32::MAX).max(1);
+        let bos = tokenizer.bos().filter(|_| tokenizer.add_bos());
+        Tokens { rng: ChaCha8Rng::from_seed([0; 32]), n_vocab, bos }
+    }
+
+    /// What a sequence begins with.
+    fn first(&mut self) -> u32 {
+        self.bos.unwrap_or_else(|| self.any())
+    }
+
+    fn any(&mut self) -> u32 {
+        self.rng.next_u32() % self.n_vocab
+    }
+}

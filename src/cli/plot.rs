@@ -1,0 +1,108 @@
+//! Line charts as SVG.
+
+use plotters::prelude::*;
+
+use super::error::{Failure, Result};
+
+/// Lines over a common axis.
+pub struct Chart {
+    pub title: String,
+    pub x_label: String,
+    pub y_label: String,
+    pub lines: Vec<Line>,
+}
+
+/// Points in ascending order of x, and what they show.
+pub struct Line {
+    pub label: String,
+    pub points: Vec<(f64, f64)>,
+}
+
+const SIZE: (u32, u32) = (960, 600);
+
+impl Chart {
+    /// The chart as the text of an SVG file.
+    pub fn svg(&self) -> Result<String> {
+        let mut svg = String::new();
+        self.draw(&SVGBackend::with_string(&mut svg, SIZE).into_drawing_area())
+            .map_err(|error| Failure::text(format!("cannot draw the chart: {error}")))?;
+        Ok(svg)
+    }
+
+    fn draw<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, plotters::coord::Shift>,
+    ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        let points = || self.lines.iter().flat_map(|line| &line.points);
+        let (left, right) =
+            points().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), p| (a.min(p.0), b.max(p.0)));
+        let top = points().fold(0.0, |top: f64, p| top.max(p.1));
+        // A single value needs room around it too.
+        let margin = if right > left { 0.03 * (right - left) } else { 1.0 };
+
+        area.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.title, ("sans-serif", 22))
+            .margin(14)
+            .x_label_area_size(44)
+            .y_label_area_size(64)
+            .build_cartesian_2d(left - margin..right + margin, 0.0..(1.08 * top).max(f64::MIN_POSITIVE))?;
+        chart
+            .configure_mesh()
+            .x_desc(&self.x_label)
+            .y_desc(&self.y_label)
+            .x_label_formatter(&|x| if x.fract() == 0.0 { format!("{x}") } else { String::new() })
+            .light_line_style(TRANSPARENT)
+            .draw()?;
+        for (i, line) in self.lines.iter().enumerate() {
+            let color = Palette99::pick(i).to_rgba();
+            let style = color.stroke_width(2);
+            let points = line.points.iter().copied();
+            chart
+                .draw_series(LineSeries::new(points, color.filled()).point_size(4))?
+                .label(&line.label)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .background_style(WHITE.mix(0.85))
+            .border_style(BLACK.mix(0.3))
+            .draw()?;
+        area.present()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chart_has_its_lines_and_words() {
+        let line = |label: &str| Line { label: label.to_owned(), points: vec![(1.0, 10.0), (2.0, 19.0)] };
+        let chart = Chart {
+            title: "<title>".to_owned(),
+            x_label: "threads".to_owned(),
+            y_label: "tokens per second".to_owned(),
+            lines: vec![line("first"), line("second")],
+        };
+        let svg = chart.svg().unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+        for word in ["&lt;title&gt;", "threads", "tokens per second", "first", "second"] {
+            assert!(svg.contains(word), "{word} in {svg}");
+        }
+        assert_eq!(svg.matches("<circle").count(), 4, "{svg}");
+    }
+
+    #[test]
+    fn a_single_point_and_no_point_at_all_can_be_drawn() {
+        let chart = |points| Chart {
+            title: String::new(),
+            x_label: String::new(),
+            y_label: String::new(),
+            lines: vec![Line { label: "l".to_owned(), points }],
+        };
+        assert!(chart(vec![(4.0, 0.0)]).svg().is_ok());
+        assert!(chart(Vec::new()).svg().is_ok());
+    }
+}
