@@ -11,6 +11,7 @@ use memmap2::MmapMut;
 
 use crate::Compute;
 use crate::simd::Simd;
+use crate::weights::Quad;
 
 /// Bytes that a thread reads at a time.
 const PART: usize = 1 << 20;
@@ -18,15 +19,14 @@ const PART: usize = 1 << 20;
 const TIME: Duration = Duration::from_millis(250);
 const MIN_PASSES: usize = 3;
 
-/// Vectors per step of the multiplying loops, each with a sum of its own: with [`WEIGHTS`] enough independent
-/// sums to hide the latency of an addition, and few enough for 16 registers.
-const VECTORS: usize = 5;
+/// A round multiplies these by one another: the codes of so many tokens with so many vectors of weights, a quad of
+/// both at a time. It stays in the first-level cache, and 4-bit weights can be summed that long in i16.
+pub(crate) const TOKENS: usize = 4;
 pub(crate) const WEIGHTS: usize = 2;
-/// Steps through the activations of a round; they stay in the first-level cache.
-const STEPS: usize = 12;
-/// Values of the activations of a round.
-pub(crate) const CODES: usize = STEPS * VECTORS * 32;
-pub(crate) const FLOATS: usize = STEPS * VECTORS * 16;
+pub(crate) const QUADS: usize = 8;
+/// Vectors of a round of floats.
+pub(crate) const VECTORS: usize = 40;
+
 /// Rounds of a task, and tasks of a thread in one pass: about a millisecond.
 const ROUNDS: usize = 256;
 const TASKS: usize = 64;
@@ -54,30 +54,28 @@ pub fn read_bandwidth(compute: &Compute, n_bytes: usize) -> io::Result<f64> {
 /// Multiply-adds of bytes per second that the threads of `compute` sustain together, out of the first-level cache.
 pub fn multiply_add_rate(compute: &Compute) -> f64 {
     let table = compute.kernels.table();
-    let codes: [i8; CODES] = std::array::from_fn(|i| if i % 2 == 0 { 1 } else { -1 });
-    let weights = [[1; 32]; WEIGHTS];
+    let (codes, weights) = ([[0x01ff_01ff; QUADS]; TOKENS], [[[1; 64]; QUADS]; WEIGHTS]);
     let seconds = best_pass(|| {
         compute.team.run(TASKS * compute.n_threads(), |_| {
             // SAFETY: the table belongs to this CPU.
-            black_box(unsafe { (table.multiply_bytes)(&codes, black_box(&weights), ROUNDS) });
+            black_box(unsafe { (table.multiply_bytes)(&codes, &weights, ROUNDS) });
         });
     });
-    (TASKS * compute.n_threads() * ROUNDS * CODES * WEIGHTS) as f64 / seconds
+    (TASKS * compute.n_threads() * ROUNDS * TOKENS * WEIGHTS * QUADS * 64) as f64 / seconds
 }
 
 /// Multiply-adds of f32 per second that the threads of `compute` sustain together, out of the first-level cache:
 /// what weights are multiplied with that are not quantized.
 pub fn float_multiply_add_rate(compute: &Compute) -> f64 {
     let table = compute.kernels.table();
-    let values: [f32; FLOATS] = std::array::from_fn(|i| if i % 2 == 0 { 1.0 } else { -1.0 });
-    let weights = [1.0; 16];
+    let values: [[f32; 16]; VECTORS] = std::array::from_fn(|i| [i as f32 - 19.5; 16]);
     let seconds = best_pass(|| {
         compute.team.run(TASKS * compute.n_threads(), |_| {
             // SAFETY: the table belongs to this CPU.
-            black_box(unsafe { (table.multiply_floats)(&values, black_box(&weights), ROUNDS) });
+            black_box(unsafe { (table.multiply_floats)(&values, &[1.0; 16], ROUNDS) });
         });
     });
-    (TASKS * compute.n_threads() * ROUNDS * FLOATS) as f64 / seconds
+    (TASKS * compute.n_threads() * ROUNDS * VECTORS * 16) as f64 / seconds
 }
 
 /// The shortest time in seconds that `pass` took.
@@ -95,60 +93,102 @@ fn best_pass(mut pass: impl FnMut()) -> f64 {
     best.max(1e-9)
 }
 
-/// Reads whole vectors of `x`; the result depends on every byte of them.
+/// All bytes of whole groups of vectors of `x`, or-ed together.
 #[inline(always)]
-pub(crate) fn read<S: Simd>(s: S, x: &[u8]) -> i32 {
-    const AHEAD: usize = 8;
-    let mut bits = [s.splat_byte(0); AHEAD];
-    for line in x.as_chunks::<32>().0.as_chunks::<AHEAD>().0 {
-        for (bits, vector) in bits.iter_mut().zip(line) {
-            *bits = s.or(*bits, s.bytes(vector));
+pub(crate) fn read<S: Simd>(s: S, x: &[u8]) -> u8 {
+    const GROUP: usize = 4;
+    let mut bits = [s.splat_lanes(0); GROUP];
+    for group in x.as_chunks::<64>().0.as_chunks::<GROUP>().0 {
+        for (bits, vector) in bits.iter_mut().zip(group) {
+            *bits = s.or(*bits, s.lanes(vector));
         }
     }
-    let all = bits.into_iter().fold(s.splat_byte(0), |all, bits| s.or(all, bits));
-    s.totals([s.dot_words(s.zero_sums(), all, s.splat_word(1)), s.zero_sums(), s.zero_sums(), s.zero_sums()])
-        [0]
+    let mut bytes = [0; 64];
+    s.store_lanes(bits.into_iter().fold(s.splat_lanes(0), |all, bits| s.or(all, bits)), &mut bytes);
+    bytes.into_iter().fold(0, |all, byte| all | byte)
 }
 
-/// The sum of `codes[i] * weights[k][i % 32]` over i and k, `rounds` times over.
+/// The sum of the products of every code and every weight in the same place of a quad, `rounds` times over.
 #[inline(always)]
 pub(crate) fn multiply_bytes<S: Simd>(
     s: S,
-    codes: &[i8; CODES],
-    weights: &[[u8; 32]; WEIGHTS],
+    codes: &[[i32; QUADS]; TOKENS],
+    weights: &[[Quad; QUADS]; WEIGHTS],
     rounds: usize,
 ) -> i32 {
-    let one = s.splat_word(1);
-    let weights = weights.map(|weights| s.bytes(&weights));
-    let mut sums = [[s.zero_sums(); WEIGHTS]; VECTORS];
+    // As many sums as the registers hold.
+    if S::TOKENS >= 8 {
+        multiply_tokens::<S, TOKENS>(s, codes, weights, rounds)
+    } else {
+        multiply_tokens::<S, { TOKENS / 2 }>(s, codes, weights, rounds)
+    }
+}
+
+#[inline(always)]
+fn multiply_tokens<S: Simd, const N: usize>(
+    s: S,
+    codes: &[[i32; QUADS]; TOKENS],
+    weights: &[[Quad; QUADS]; WEIGHTS],
+    rounds: usize,
+) -> i32 {
+    let mut sums = [[s.splat_lanes(0); WEIGHTS]; N];
     for _ in 0..rounds {
-        // Each round reads the codes anew, so none of its work can be left out.
-        for step in black_box(codes).as_chunks::<32>().0.as_chunks::<VECTORS>().0 {
-            for (sums, codes) in sums.iter_mut().zip(step) {
-                let codes = s.signed_bytes(codes);
-                for (sum, &weights) in sums.iter_mut().zip(&weights) {
-                    *sum = s.dot_unsigned(*sum, weights, codes, one);
+        // Each round reads everything anew, so that none of its work can be left out.
+        let weights = black_box(weights);
+        for codes in black_box(codes).as_chunks::<N>().0 {
+            let mut chains = sums.map(|sums| sums.map(|sum| s.chain_start(sum)));
+            for i in 0..QUADS {
+                let w = weights.each_ref().map(|weights| s.lanes(&weights[i]));
+                for (chains, codes) in chains.iter_mut().zip(codes) {
+                    for (chain, &w) in chains.iter_mut().zip(&w) {
+                        *chain = s.chain(*chain, w, codes[i]);
+                    }
+                }
+            }
+            for (sums, chains) in sums.iter_mut().zip(chains) {
+                for (sum, chain) in sums.iter_mut().zip(chains) {
+                    *sum = s.chain_end(*sum, chain);
                 }
             }
         }
     }
-    let zero = s.zero_sums();
-    sums.into_iter().map(|[a, b]| s.totals([a, b, zero, zero]).iter().sum::<i32>()).sum()
+    let mut total = 0i32;
+    for sum in sums.into_iter().flatten() {
+        let mut lanes = [0; 64];
+        s.store_lanes(sum, &mut lanes);
+        let lanes = lanes.as_chunks::<4>().0.iter().map(|&lane| i32::from_le_bytes(lane));
+        total = lanes.fold(total, i32::wrapping_add);
+    }
+    total
 }
 
-/// The sum of `values[i] * weights[i % 16]` over i, `rounds` times over.
+/// The sum of `values[i][j] * weights[j]` over i and j, `rounds` times over.
 #[inline(always)]
 pub(crate) fn multiply_floats<S: Simd>(
     s: S,
-    values: &[f32; FLOATS],
+    values: &[[f32; 16]; VECTORS],
+    weights: &[f32; 16],
+    rounds: usize,
+) -> f32 {
+    if S::TOKENS >= 8 {
+        multiply_vectors::<S, 10>(s, values, weights, rounds)
+    } else {
+        multiply_vectors::<S, 5>(s, values, weights, rounds)
+    }
+}
+
+#[inline(always)]
+fn multiply_vectors<S: Simd, const N: usize>(
+    s: S,
+    values: &[[f32; 16]; VECTORS],
     weights: &[f32; 16],
     rounds: usize,
 ) -> f32 {
     let weights = s.load(weights);
-    let mut sums = [s.splat(0.0); VECTORS];
+    let mut sums = [s.splat(0.0); N];
     for _ in 0..rounds {
-        for step in black_box(values).as_chunks::<16>().0.as_chunks::<VECTORS>().0 {
-            for (sum, values) in sums.iter_mut().zip(step) {
+        for values in black_box(values).as_chunks::<N>().0 {
+            for (sum, values) in sums.iter_mut().zip(values) {
                 *sum = s.mul_add(s.load(values), weights, *sum);
             }
         }
@@ -167,23 +207,31 @@ mod tests {
 
     #[test]
     fn the_measured_loops_do_the_work_they_are_counted_for() {
-        let codes: [i8; CODES] = std::array::from_fn(|i| (i % 7) as i8 - 2);
-        let weights: [[u8; 32]; WEIGHTS] =
-            std::array::from_fn(|k| std::array::from_fn(|i| (3 * k + i) as u8));
-        let products = (0..CODES).map(|i| {
-            i32::from(codes[i]) * weights.iter().map(|weights| i32::from(weights[i % 32])).sum::<i32>()
+        let codes: [[[i8; 4]; QUADS]; TOKENS] = std::array::from_fn(|t| {
+            std::array::from_fn(|i| std::array::from_fn(|j| (13 * t + 7 * i + j) as i8 - 40))
         });
-        let expected = 5 * products.sum::<i32>();
-        let values: [f32; FLOATS] = std::array::from_fn(|i| (i % 7) as f32);
+        let weights: [[Quad; QUADS]; WEIGHTS] = std::array::from_fn(|k| {
+            std::array::from_fn(|i| std::array::from_fn(|j| ((k + 5 * i + 3 * j) % 16) as u8))
+        });
+        let mut expected = 0;
+        for (codes, weights) in codes.iter().flat_map(|codes| weights.iter().map(move |w| (codes, w))) {
+            for (i, weights) in weights.iter().enumerate() {
+                expected += (0..64).map(|j| i32::from(weights[j]) * i32::from(codes[i][j % 4])).sum::<i32>();
+            }
+        }
+        let codes = codes.map(|codes| codes.map(|quad| i32::from_le_bytes(quad.map(|code| code as u8))));
+        let values: [[f32; 16]; VECTORS] = std::array::from_fn(|i| std::array::from_fn(|j| (i + j) as f32));
         let factors: [f32; 16] = std::array::from_fn(|i| i as f32);
-        let float_expected = 3.0 * (0..FLOATS).map(|i| values[i] * factors[i % 16]).sum::<f32>();
+        let float_expected: f32 =
+            values.iter().flat_map(|v| v.iter().zip(&factors).map(|(a, b)| a * b)).sum();
         for kernels in all_kernels() {
             let table = kernels.table();
             // SAFETY: the table belongs to this CPU, as below.
-            assert_eq!(unsafe { (table.multiply_bytes)(&codes, &weights, 5) }, expected, "{}", kernels.isa());
+            let sum = unsafe { (table.multiply_bytes)(&codes, &weights, 5) };
+            assert_eq!(sum, 5 * expected, "{}", kernels.isa());
             // SAFETY: see above.
             let sum = unsafe { (table.multiply_floats)(&values, &factors, 3) };
-            assert_eq!(sum, float_expected, "{}", kernels.isa());
+            assert_eq!(sum, 3.0 * float_expected, "{}", kernels.isa());
         }
     }
 

@@ -49,9 +49,9 @@ macro_rules! kernels {
             fn convert(x: &[f32], ty: $crate::KvType, out: &mut [u8]) => $crate::attention::convert;
             fn attend(kv: &$crate::KvLayer, q: &[f32], head_kv: usize, pos: usize, params: &$crate::AttentionParams, out: &mut [f32]) => $crate::attention::attend;
 
-            fn read(x: &[u8]) -> i32 => $crate::limits::read;
-            fn multiply_bytes(codes: &[i8; $crate::limits::CODES], weights: &[[u8; 32]; $crate::limits::WEIGHTS], rounds: usize) -> i32 => $crate::limits::multiply_bytes;
-            fn multiply_floats(values: &[f32; $crate::limits::FLOATS], weights: &[f32; 16], rounds: usize) -> f32 => $crate::limits::multiply_floats;
+            fn read(x: &[u8]) -> u8 => $crate::limits::read;
+            fn multiply_bytes(codes: &[[i32; $crate::limits::QUADS]; $crate::limits::TOKENS], weights: &[[$crate::weights::Quad; $crate::limits::QUADS]; $crate::limits::WEIGHTS], rounds: usize) -> i32 => $crate::limits::multiply_bytes;
+            fn multiply_floats(values: &[[f32; 16]; $crate::limits::VECTORS], weights: &[f32; 16], rounds: usize) -> f32 => $crate::limits::multiply_floats;
         }
     };
 }

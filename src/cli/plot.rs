@@ -1,5 +1,7 @@
 //! Line charts as SVG.
 
+use std::ops::Range;
+
 use plotters::prelude::*;
 
 use super::error::{Failure, Result};
@@ -34,24 +36,22 @@ impl Chart {
         area: &DrawingArea<B, plotters::coord::Shift>,
     ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
         let points = || self.lines.iter().flat_map(|line| &line.points);
-        let (left, right) =
-            points().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), p| (a.min(p.0), b.max(p.0)));
-        let top = points().fold(0.0, |top: f64, p| top.max(p.1));
-        // A single value needs room around it too.
-        let margin = if right > left { 0.03 * (right - left) } else { 1.0 };
+        let (x, y) = (axis(points().map(|p| p.0)), axis(points().map(|p| p.1).chain([0.0])));
 
         area.fill(&WHITE)?;
         let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, ("sans-serif", 22))
+            .caption(&self.title, text(24))
             .margin(14)
             .x_label_area_size(44)
             .y_label_area_size(64)
-            .build_cartesian_2d(left - margin..right + margin, 0.0..(1.08 * top).max(f64::MIN_POSITIVE))?;
+            .build_cartesian_2d(x, y)?;
         chart
             .configure_mesh()
             .x_desc(&self.x_label)
             .y_desc(&self.y_label)
             .x_label_formatter(&|x| if x.fract() == 0.0 { format!("{x}") } else { String::new() })
+            .axis_desc_style(text(18))
+            .label_style(text(16))
             .light_line_style(TRANSPARENT)
             .draw()?;
         for (i, line) in self.lines.iter().enumerate() {
@@ -65,12 +65,27 @@ impl Chart {
         }
         chart
             .configure_series_labels()
+            .label_font(text(16))
             .position(SeriesLabelPosition::LowerRight)
             .background_style(WHITE.mix(0.85))
             .border_style(BLACK.mix(0.3))
             .draw()?;
         area.present()
     }
+}
+
+/// What an axis has to span; plotters does not end on one of no length.
+fn axis(values: impl Iterator<Item = f64>) -> Range<f64> {
+    let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
+    match high - low {
+        length if length > 0.0 && length.is_finite() => low - 0.03 * length..high + 0.03 * length,
+        _ if low.is_finite() && high.is_finite() => low - 1.0..high + 1.0,
+        _ => 0.0..1.0,
+    }
+}
+
+fn text(size: u32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&BLACK)
 }
 
 #[cfg(test)]
@@ -96,6 +111,8 @@ mod tests {
 
     #[test]
     fn a_single_point_and_no_point_at_all_can_be_drawn() {
+        assert_eq!(axis([4.0].into_iter()), 3.0..5.0);
+        assert_eq!(axis([0.0, 100.0].into_iter()), -3.0..103.0);
         let chart = |points| Chart {
             title: String::new(),
             x_label: String::new(),
