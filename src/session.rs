@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use qgguf_kernels::{Compute, Kernels, KvLayer, KvType};
+use qgguf_kernels::{Compute, Kernels, KvLayer, KvType, KvTypeError};
 
 use crate::architectures::{Buffers, Graph, Outputs, TraceFn};
 use crate::model::Model;
@@ -81,20 +81,23 @@ pub struct Session {
 
 impl Session {
     /// An empty session. Memory is taken as positions are used, not now.
-    pub fn new(model: Arc<Model>, options: &SessionOptions) -> Session {
+    ///
+    /// # Errors
+    /// If keys or values of the model cannot be stored as the options say.
+    pub fn new(model: Arc<Model>, options: &SessionOptions) -> Result<Session, KvTypeError> {
         let hp = model.hparams();
         let layer = |&n_head_kv: &usize| {
             KvLayer::new(options.type_k, options.type_v, n_head_kv, hp.head_dim_k, hp.head_dim_v)
         };
-        Session {
-            cache: hp.n_head_kv.iter().map(layer).collect(),
+        Ok(Session {
+            cache: hp.n_head_kv.iter().map(layer).collect::<Result<_, _>>()?,
             compute: Compute::new(options.kernels, options.n_threads.max(1)),
             n_ubatch: options.n_ubatch.max(1),
             tokens: Vec::new(),
             buffers: Buffers::default(),
             trace: None,
             model,
-        }
+        })
     }
 
     /// The model.

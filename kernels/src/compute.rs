@@ -1,6 +1,6 @@
 //! The operations of a forward pass: kernels, the team that runs them, and reused memory.
 
-use crate::attention::{AttentionParams, KvLayer, KvType};
+use crate::attention::AttentionScratch;
 use crate::matmul::MatmulScratch;
 use crate::rope::{RopeLayout, RopeTable};
 use crate::team::Team;
@@ -13,6 +13,7 @@ pub struct Compute {
     pub(crate) kernels: Kernels,
     pub(crate) team: Team,
     pub(crate) scratch: MatmulScratch,
+    pub(crate) attention: AttentionScratch,
 }
 
 /// Values that one task of an elementwise operation takes at least.
@@ -21,7 +22,12 @@ const TASK_VALUES: usize = 8192;
 impl Compute {
     /// Starts a team of `n_threads`, the caller included.
     pub fn new(kernels: Kernels, n_threads: usize) -> Compute {
-        Compute { kernels, team: Team::new(n_threads), scratch: MatmulScratch::default() }
+        Compute {
+            kernels,
+            team: Team::new(n_threads),
+            scratch: MatmulScratch::default(),
+            attention: AttentionScratch::default(),
+        }
     }
 
     /// The kernels in use.
@@ -122,40 +128,6 @@ impl Compute {
         let row = n_heads * head_dim;
         assert!(x.len() == table.n_tokens() * row && table.n_dims() <= head_dim);
         self.by_rows(x, row, |token, row| table.rotate(token, row, head_dim, layout));
-    }
-
-    /// Writes keys and values (`[token][head][element]`) of `n_tokens` positions from `pos0` into the cache.
-    pub fn kv_store(&mut self, kv: &mut KvLayer, pos0: usize, k: &[f32], v: &[f32], n_tokens: usize) {
-        let (n_head, dim_k, dim_v) = kv.dims();
-        assert!(k.len() == n_tokens * n_head * dim_k && v.len() == n_tokens * n_head * dim_v);
-        let table = self.kernels.table();
-        // SAFETY: see above.
-        kv.write(pos0, k, v, |x: &[f32], ty: KvType, out: &mut [u8]| unsafe { (table.convert)(x, ty, out) });
-    }
-
-    /// Causal attention of `n_tokens` queries (`[token][head][element]`) at positions from `pos0`, whose keys
-    /// and values are in the cache already; `out` is `[token][head][element of a value]`.
-    pub fn attention(
-        &mut self,
-        kv: &KvLayer,
-        q: &[f32],
-        pos0: usize,
-        n_tokens: usize,
-        params: &AttentionParams,
-        out: &mut [f32],
-    ) {
-        let (n_head_kv, dim_k, dim_v) = kv.dims();
-        let n_head = params.n_head;
-        assert!(n_head.is_multiple_of(n_head_kv) && pos0 + n_tokens <= kv.len());
-        assert!(q.len() == n_tokens * n_head * dim_k && out.len() == n_tokens * n_head * dim_v);
-        let group = n_head / n_head_kv;
-        let table = self.kernels.table();
-        self.team.run_chunks(out, dim_v, |i, out| {
-            let (token, head) = (i / n_head, i % n_head);
-            let q = &q[i * dim_k..(i + 1) * dim_k];
-            // SAFETY: see above.
-            unsafe { (table.attend)(kv, q, head / group, pos0 + token, params, out) }
-        });
     }
 
     /// Calls `op(index, row)` for every row of `n` values, many rows a task.

@@ -26,7 +26,7 @@ mod vocabulary;
 mod weights;
 mod wide;
 
-pub use attention::{AttentionParams, CHUNK, KvLayer, KvType};
+pub use attention::{AttentionParams, CHUNK, KvLayer, KvType, KvTypeError};
 pub use compute::Compute;
 pub use isa::{Isa, IsaError};
 pub use math::sin_cos;

@@ -29,14 +29,6 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
     s.mul(s.mul(e, s.exp2_whole(half)), s.exp2_whole(s.sub(n, half)))
 }
 
-/// [`exp`] of one number: the same bits.
-#[inline(always)]
-pub(crate) fn exp1<S: Simd>(s: S, x: f32) -> f32 {
-    let mut lanes = [0.0; 16];
-    s.store(exp(s, s.splat(x)), &mut lanes);
-    lanes[0]
-}
-
 /// `tanh(x) = 1 - 2 / (exp(2x) + 1)`.
 #[inline(always)]
 pub(crate) fn tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {

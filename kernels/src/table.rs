@@ -46,8 +46,10 @@ macro_rules! kernels {
             fn indices_within(x: &[f32], low: f32, high: f32, out: &mut Vec<u32>) => $crate::vocabulary::indices_within;
             fn drop_below(x: &mut [f32], floor: f32) -> f64 => $crate::vocabulary::drop_below;
 
-            fn convert(x: &[f32], ty: $crate::KvType, out: &mut [u8]) => $crate::attention::convert;
-            fn attend(kv: &$crate::KvLayer, q: &[f32], head_kv: usize, pos: usize, params: &$crate::AttentionParams, out: &mut [f32]) => $crate::attention::attend;
+            fn kv_pack(form: $crate::attention::Form, rows: $crate::attention::Rows<'_>, block: &mut [u8]) => $crate::attention::pack;
+            fn attend_chunk(queries: &$crate::attention::Queries<'_>, c: usize, scratch: &mut [f32], states: &mut [f32]) => $crate::attention::attend_chunk;
+            fn attend_merge(totals: &mut [f32], states: &[f32], state_len: usize) => $crate::attention::merge;
+            fn attend_finish(totals: &[f32], out: &mut [f32], dim: usize) => $crate::attention::finish;
 
             fn read(x: &[u8]) -> u8 => $crate::limits::read;
             fn multiply_bytes(codes: &[[i32; $crate::limits::QUADS]; $crate::limits::TOKENS], weights: &[[$crate::weights::Quad; $crate::limits::QUADS]; $crate::limits::WEIGHTS], rounds: usize) -> i32 => $crate::limits::multiply_bytes;

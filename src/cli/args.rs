@@ -38,11 +38,11 @@ pub struct ComputeArgs {
     /// Prompt tokens evaluated together (llama.cpp's -ub works too)
     #[arg(long, value_name = "N", default_value = "512", value_parser = positive)]
     pub ubatch_size: usize,
-    /// How keys are stored, f16 or f32 (-ctk)
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type)]
+    /// How keys are stored: f16, f32 or q8_0 (-ctk)
+    #[arg(long, value_name = "TYPE", default_value = "f16")]
     pub cache_type_k: KvType,
-    /// How values are stored, f16 or f32 (-ctv)
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type)]
+    /// How values are stored: f16, f32 or q8_0 (-ctv)
+    #[arg(long, value_name = "TYPE", default_value = "f16")]
     pub cache_type_v: KvType,
     /// Instruction set, to force a lower one than the CPU has (so does the environment variable QGGUF_ISA)
     #[arg(long, value_name = "NAME")]
@@ -170,22 +170,6 @@ fn positive(text: &str) -> Result<usize, String> {
         Ok(0) => Err("at least 1".to_owned()),
         Ok(n) => Ok(n),
         Err(e) => Err(format!("{e}")),
-    }
-}
-
-fn kv_type(text: &str) -> Result<KvType, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "f16" => Ok(KvType::F16),
-        "f32" => Ok(KvType::F32),
-        _ => Err("f16 and f32 are supported".to_owned()),
-    }
-}
-
-/// The name of a type of the cache, as the flags take it.
-pub fn kv_name(ty: KvType) -> &'static str {
-    match ty {
-        KvType::F16 => "f16",
-        KvType::F32 => "f32",
     }
 }
 

@@ -10,7 +10,7 @@ use qgguf::tokenizer::TokenizerOptions;
 use qgguf_gguf::GgufFile;
 use qgguf_kernels::{ISA_VARIABLE, Isa, Kernels};
 
-use super::args::{ComputeArgs, ModelArgs, kv_name};
+use super::args::{ComputeArgs, ModelArgs};
 use super::error::{Context, Failure, Result};
 use super::memory;
 use super::terminal::{self, note};
@@ -60,7 +60,8 @@ pub fn load(model: &ModelArgs, compute: &ComputeArgs, start: Instant) -> Result<
             type_v: compute.cache_type_v,
             kernels,
         },
-    );
+    )
+    .context(path.display())?;
     let trace = compute.trace.as_deref().map(|dir| Trace::start(dir, &mut session)).transpose()?;
     let loaded = Loaded { path, model: opened, session, trace, load_time: start.elapsed(), is_default };
     loaded.introduce(compute);
@@ -145,8 +146,8 @@ impl Loaded {
                 hparams.n_layer,
                 hparams.n_embd,
                 hparams.n_vocab,
-                kv_name(compute.cache_type_k),
-                kv_name(compute.cache_type_v),
+                compute.cache_type_k.name(),
+                compute.cache_type_v.name(),
                 compute.ubatch_size,
                 terminal::bytes(self.full_kv_bytes(compute)),
             );
@@ -155,11 +156,10 @@ impl Loaded {
 
     /// Memory for keys and values once the context is full.
     fn full_kv_bytes(&self, compute: &ComputeArgs) -> u64 {
-        let value_bytes = |ty| if ty == qgguf_kernels::KvType::F32 { 4 } else { 2 };
         let hparams = self.model.hparams();
         let heads: usize = hparams.n_head_kv.iter().sum();
-        let position = heads * hparams.head_dim_k * value_bytes(compute.cache_type_k)
-            + heads * hparams.head_dim_v * value_bytes(compute.cache_type_v);
+        let position = heads * compute.cache_type_k.row_bytes(hparams.head_dim_k)
+            + heads * compute.cache_type_v.row_bytes(hparams.head_dim_v);
         (position as u64).saturating_mul(self.model.n_ctx() as u64)
     }
 

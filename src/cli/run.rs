@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::args::{ComputeArgs, ModelArgs, PromptArgs, kv_name};
+use super::args::{ComputeArgs, ModelArgs, PromptArgs};
 use super::conversation::{Conversation, TemplateArgs};
 use super::error::{Failure, Result};
 use super::generation::{self, GenerationArgs, Outcome};
@@ -122,8 +122,8 @@ fn print_json(
             "n_ctx": loaded.model.n_ctx(),
             "n_threads": loaded.session.n_threads(),
             "n_ubatch": args.compute.ubatch_size,
-            "cache_type_k": kv_name(args.compute.cache_type_k),
-            "cache_type_v": kv_name(args.compute.cache_type_v),
+            "cache_type_k": args.compute.cache_type_k.name(),
+            "cache_type_v": args.compute.cache_type_v.name(),
             "isa": loaded.session.kernels().isa().name(),
         },
         "timings": outcome.timings(loaded),

@@ -176,7 +176,7 @@ fn tensors_that_do_not_fit() {
 fn tiny(n_ctx: usize) -> Session {
     let options = ModelOptions { n_ctx: Some(n_ctx), ..ModelOptions::default() };
     let model = Arc::new(Model::open(tiny_model(), &options).unwrap());
-    Session::new(model, &SessionOptions { n_threads: 1, ..SessionOptions::default() })
+    Session::new(model, &SessionOptions { n_threads: 1, ..SessionOptions::default() }).unwrap()
 }
 
 #[test]

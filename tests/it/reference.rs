@@ -86,6 +86,7 @@ fn session(model: &Arc<Model>, kv: KvType) -> Session {
         model.clone(),
         &SessionOptions { n_threads: 1, type_k: kv, type_v: kv, ..SessionOptions::default() },
     )
+    .unwrap()
 }
 
 /// The first of the largest values.
@@ -276,7 +277,7 @@ fn logits_are_the_same_bits_for_all_threads_batches_and_instruction_sets() {
             for (n_threads, n_ubatch) in [(1, 512), (2, 1), (3, 7), (7, 64)] {
                 let kernels = Kernels::new(isa).unwrap();
                 let options = SessionOptions { n_threads, n_ubatch, kernels, ..SessionOptions::default() };
-                let mut session = Session::new(model.clone(), &options);
+                let mut session = Session::new(model.clone(), &options).unwrap();
                 let mut bits = Vec::new();
                 session
                     .eval_all(&long.ids, |_, logits| bits.extend(logits.iter().map(|v| v.to_bits())))

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use qgguf::session::{EvalError, Session, SessionOptions};
 use qgguf::tokenizer::Tokenizer;
-use qgguf_kernels::{Kernels, KvType};
+use qgguf_kernels::{Kernels, KvType, KvTypeError};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -34,7 +34,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Makes a session for a test, unless that of the last one will do.
-    pub fn prepare<'b>(&'b mut self, test: &'b Test) -> Run<'b> {
+    pub fn prepare<'b>(&'b mut self, test: &'b Test) -> Result<Run<'b>, KvTypeError> {
         let setup = (test.n_threads, test.n_ubatch, test.type_k, test.type_v);
         let options = SessionOptions {
             n_threads: test.n_threads,
@@ -46,8 +46,11 @@ impl<'a> Runner<'a> {
         // The last session goes before the next one comes: together they would take twice the memory.
         self.session.take_if(|(last, _)| *last != setup);
         let model = &self.subject.model;
-        let (_, session) = self.session.get_or_insert_with(|| (setup, Session::new(model.clone(), &options)));
-        Run { test, session, tokens: &mut self.tokens }
+        let (_, session) = match &mut self.session {
+            Some(last) => last,
+            none => none.insert((setup, Session::new(model.clone(), &options)?)),
+        };
+        Ok(Run { test, session, tokens: &mut self.tokens })
     }
 }
 

@@ -256,7 +256,7 @@ impl Bench<'_> {
         });
         let mut row = Row::new(test, runner.subject(), limit);
         thread::sleep(Duration::from_secs(self.args.delay.into()));
-        let mut run = runner.prepare(test);
+        let mut run = runner.prepare(test)?;
         if test.n_depth > 0 {
             progress("depth run");
         }

@@ -111,7 +111,7 @@ impl Work {
 
 /// Bytes of a number in the cache.
 fn bytes_of(ty: KvType) -> f64 {
-    ty.bytes() as f64
+    ty.row_bytes(ty.granularity()) as f64 / ty.granularity() as f64
 }
 
 fn window(file: &GgufFile, hp: &Hparams) -> usize {

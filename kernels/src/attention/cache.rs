@@ -1,0 +1,408 @@
+//! The cache of keys and values: how they lie in memory, how they get in, and how they come out as f32.
+//!
+//! Chunks of [`CHUNK`] positions hold `[head][block of 32 positions]`. In a block, values lie as
+//! `[position][element]`, keys as `[element][position]`: both are then the right factor of a matrix product
+//! (scores = queries · keys, result = weights · values) with its columns side by side. With [`KvType::Q8_0`] a block
+//! is cut into pieces of 32 elements, each with its 32 scales before its codes.
+
+use half::f16;
+
+use crate::simd::{Simd, load_tail};
+use crate::table::Table;
+use crate::team::Team;
+
+/// Positions per chunk.
+pub const CHUNK: usize = 128;
+/// Positions per block.
+pub(super) const BLOCK: usize = 32;
+/// Blocks per chunk and head.
+pub(super) const BLOCKS: usize = CHUNK / BLOCK;
+/// Values that share a scale in [`KvType::Q8_0`], and the bytes of that scale.
+const QUANTS: usize = 32;
+const SCALE: usize = 2;
+
+/// How keys or values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvType {
+    /// Half precision.
+    F16,
+    /// Single precision.
+    F32,
+    /// 8 bits, with a half-precision scale for every 32 values of a head.
+    Q8_0,
+}
+
+impl KvType {
+    /// All types.
+    pub const ALL: [KvType; 3] = [KvType::F16, KvType::F32, KvType::Q8_0];
+
+    /// The name, as `-ctk` and `-ctv` take it.
+    pub fn name(self) -> &'static str {
+        match self {
+            KvType::F16 => "f16",
+            KvType::F32 => "f32",
+            KvType::Q8_0 => "q8_0",
+        }
+    }
+
+    /// Heads must be a multiple of this many values long.
+    pub fn granularity(self) -> usize {
+        match self {
+            KvType::F16 | KvType::F32 => 1,
+            KvType::Q8_0 => QUANTS,
+        }
+    }
+
+    /// Bytes for `n` values of a head, a multiple of the [granularity](KvType::granularity).
+    pub fn row_bytes(self, n: usize) -> usize {
+        match self {
+            KvType::F16 => n * 2,
+            KvType::F32 => n * 4,
+            KvType::Q8_0 => n / QUANTS * (SCALE + QUANTS),
+        }
+    }
+}
+
+impl std::str::FromStr for KvType {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<KvType, String> {
+        KvType::ALL.into_iter().find(|ty| ty.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
+            format!("unknown cache type \"{name}\" (known: {})", KvType::ALL.map(KvType::name).join(", "))
+        })
+    }
+}
+
+/// Heads of a model that cannot be stored as a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{what} of {dim} values per head cannot be stored as {name}, which takes {granularity} at a time; f16 and f32 take any",
+    what = if *keys { "keys" } else { "values" },
+    name = ty.name(),
+    granularity = ty.granularity(),
+)]
+pub struct KvTypeError {
+    /// Keys, or else values.
+    pub keys: bool,
+    /// The type.
+    pub ty: KvType,
+    /// Values per head.
+    pub dim: usize,
+}
+
+/// Which half of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Keys,
+    Values,
+}
+
+/// What all blocks of one half have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    pub(super) side: Side,
+    pub(super) ty: KvType,
+    pub(super) dim: usize,
+}
+
+impl Form {
+    fn block_bytes(self) -> usize {
+        BLOCK * self.ty.row_bytes(self.dim)
+    }
+
+    /// Vectors of 16 per row of an unpacked block: positions of a key's element, elements of a value.
+    pub(super) fn width(self) -> usize {
+        match self.side {
+            Side::Keys => BLOCK / 16,
+            Side::Values => self.dim.div_ceil(16),
+        }
+    }
+
+    /// Values of an unpacked block.
+    pub(super) fn panel(self) -> usize {
+        match self.side {
+            Side::Keys => self.dim * BLOCK,
+            Side::Values => self.width() * 16 * BLOCK,
+        }
+    }
+}
+
+/// One of the two halves of a layer's cache.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) form: Form,
+    n_head: usize,
+    chunks: Vec<Box<[u8]>>,
+}
+
+impl Store {
+    fn new(side: Side, ty: KvType, n_head: usize, dim: usize) -> Result<Store, KvTypeError> {
+        if !dim.is_multiple_of(ty.granularity()) {
+            return Err(KvTypeError { keys: side == Side::Keys, ty, dim });
+        }
+        Ok(Store { form: Form { side, ty, dim }, n_head, chunks: Vec::new() })
+    }
+
+    fn reserve(&mut self, n: usize) {
+        let bytes = self.n_head * BLOCKS * self.form.block_bytes();
+        while self.chunks.len() * CHUNK < n {
+            self.chunks.push(vec![0; bytes].into_boxed_slice());
+        }
+    }
+
+    /// Block `b` of chunk `c` for one head.
+    #[inline(always)]
+    pub(super) fn block(&self, c: usize, head: usize, b: usize) -> &[u8] {
+        let bytes = self.form.block_bytes();
+        &self.chunks[c][(head * BLOCKS + b) * bytes..][..bytes]
+    }
+}
+
+/// Keys and values of one layer.
+#[derive(Debug)]
+pub struct KvLayer {
+    pub(super) k: Store,
+    pub(super) v: Store,
+    len: usize,
+}
+
+impl KvLayer {
+    /// An empty cache for `n_head_kv` heads of `head_dim_k` and `head_dim_v` values.
+    ///
+    /// # Errors
+    /// If a type's [granularity](KvType::granularity) does not divide its head dimension.
+    pub fn new(
+        k: KvType,
+        v: KvType,
+        n_head_kv: usize,
+        head_dim_k: usize,
+        head_dim_v: usize,
+    ) -> Result<KvLayer, KvTypeError> {
+        Ok(KvLayer {
+            k: Store::new(Side::Keys, k, n_head_kv, head_dim_k)?,
+            v: Store::new(Side::Values, v, n_head_kv, head_dim_v)?,
+            len: 0,
+        })
+    }
+
+    /// Positions held.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if no position is held.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Forgets positions from `n` on and gives back their memory.
+    pub fn truncate(&mut self, n: usize) {
+        self.len = self.len.min(n);
+        let chunks = self.len.div_ceil(CHUNK);
+        self.k.chunks.truncate(chunks);
+        self.v.chunks.truncate(chunks);
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        [&self.k, &self.v].iter().flat_map(|store| &store.chunks).map(|chunk| chunk.len()).sum()
+    }
+
+    /// Heads, and the values of a key and of a value.
+    pub(crate) fn dims(&self) -> (usize, usize, usize) {
+        (self.k.n_head, self.k.form.dim, self.v.form.dim)
+    }
+
+    /// Writes keys and values (`[token][head][element]`) of `n` positions from `pos0` on; those before stay.
+    pub(super) fn write(
+        &mut self,
+        (team, table): (&Team, &Table),
+        pos0: usize,
+        k: &[f32],
+        v: &[f32],
+        n: usize,
+    ) {
+        assert!(pos0 <= self.len, "positions are written without gaps");
+        for (store, x) in [(&mut self.k, k), (&mut self.v, v)] {
+            store.reserve(pos0 + n);
+            let (form, stride) = (store.form, store.n_head * store.form.dim);
+            for (c, chunk) in store.chunks.iter_mut().enumerate().skip(pos0 / CHUNK) {
+                let pack = |i: usize, block: &mut [u8]| {
+                    let (head, start) = (i / BLOCKS, c * CHUNK + i % BLOCKS * BLOCK);
+                    let (from, to) = (pos0.max(start), (pos0 + n).min(start + BLOCK));
+                    if from < to {
+                        let x = &x[(from - pos0) * stride + head * form.dim..];
+                        let rows = Rows { x, stride, first: from - start, n: to - from };
+                        // SAFETY: the table belongs to this CPU.
+                        unsafe { (table.kv_pack)(form, rows, block) }
+                    }
+                };
+                // One position is less work than waking a thread.
+                if n == 1 {
+                    chunk.chunks_exact_mut(form.block_bytes()).enumerate().for_each(|(i, b)| pack(i, b));
+                } else {
+                    team.run_chunks(chunk, form.block_bytes(), pack);
+                }
+            }
+        }
+        self.len = pos0 + n;
+    }
+}
+
+/// Rows to be stored in a block: `n` of them from position `first` on, `stride` values apart.
+pub(crate) struct Rows<'a> {
+    x: &'a [f32],
+    stride: usize,
+    first: usize,
+    n: usize,
+}
+
+/// Stores rows in a block.
+#[inline(always)]
+pub(crate) fn pack<S: Simd>(s: S, form: Form, rows: Rows<'_>, block: &mut [u8]) {
+    let piece_bytes = form.ty.row_bytes(QUANTS);
+    for i in 0..rows.n {
+        let at = rows.first + i;
+        let x = &rows.x[i * rows.stride..][..form.dim];
+        for (p, x) in x.chunks(QUANTS).enumerate() {
+            let mut piece = [0; 4 * QUANTS];
+            let piece = encode(s, form.ty, x, &mut piece);
+            let tile = &mut block[p * piece_bytes * BLOCK..];
+            match (form.side, form.ty) {
+                (Side::Keys, KvType::F16) => scatter::<2>(piece, tile, at),
+                (Side::Keys, KvType::F32) => scatter::<4>(piece, tile, at),
+                (Side::Values, KvType::F16 | KvType::F32) => {
+                    let start = at * form.ty.row_bytes(form.dim) + p * piece_bytes;
+                    block[start..start + piece.len()].copy_from_slice(piece);
+                }
+                (side, KvType::Q8_0) => {
+                    let (scales, codes) = tile.split_at_mut(SCALE * BLOCK);
+                    let (scale, piece) = piece.split_at(SCALE);
+                    scatter::<SCALE>(scale, scales, at);
+                    match side {
+                        Side::Keys => scatter::<1>(piece, codes, at),
+                        Side::Values => codes[at * QUANTS..][..QUANTS].copy_from_slice(piece),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Puts each number of `N` bytes at position `at` of its row of 32.
+#[inline(always)]
+fn scatter<const N: usize>(numbers: &[u8], block: &mut [u8], at: usize) {
+    for (number, row) in numbers.as_chunks::<N>().0.iter().zip(block.chunks_exact_mut(N * BLOCK)) {
+        row[at * N..(at + 1) * N].copy_from_slice(number);
+    }
+}
+
+/// Up to 32 values as `ty`; returns the part of `out` that they take.
+#[inline(always)]
+fn encode<'a, S: Simd>(s: S, ty: KvType, x: &[f32], out: &'a mut [u8; 4 * QUANTS]) -> &'a [u8] {
+    match ty {
+        KvType::F32 => {
+            for (out, x) in out.as_chunks_mut::<4>().0.iter_mut().zip(x) {
+                *out = x.to_le_bytes();
+            }
+        }
+        KvType::F16 => {
+            for (x, out) in x.chunks(16).zip(out.as_chunks_mut::<32>().0) {
+                s.store_f16(load_tail(s, x), out);
+            }
+        }
+        KvType::Q8_0 => {
+            let (d, codes) = out.split_at_mut(SCALE);
+            let largest = x.iter().fold(0f32, |m, x| if x.abs() > m { x.abs() } else { m });
+            let finite = x.iter().fold(true, |ok, x| ok & (x.abs() < f32::INFINITY));
+            // GGUF's rule for the type, with a scale of NaN to keep values that are not finite visible.
+            let scale = if finite { largest / 127.0 } else { f32::NAN };
+            let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+            d.copy_from_slice(&f16::from_f32(scale).to_le_bytes());
+            for (code, x) in codes.iter_mut().zip(x) {
+                *code = (x * inverse).round() as i8 as u8;
+            }
+        }
+    }
+    &out[..ty.row_bytes(x.len())]
+}
+
+/// Widens a block to f32: rows of [`Form::width`] vectors, the last one padded with zeros.
+#[inline(always)]
+pub(super) fn unpack<S: Simd>(s: S, form: Form, block: &[u8], panel: &mut [[f32; 16]]) {
+    let row_bytes = form.ty.row_bytes(form.dim);
+    match (form.side, form.ty) {
+        // Rows without padding are one long row.
+        (Side::Keys, KvType::F16 | KvType::F32) => widen(s, form.ty, block, panel),
+        (Side::Values, KvType::F16 | KvType::F32) if form.dim.is_multiple_of(16) => {
+            widen(s, form.ty, block, panel);
+        }
+        (Side::Values, KvType::F16 | KvType::F32) => {
+            for (row, out) in block.chunks_exact(row_bytes).zip(panel.chunks_exact_mut(form.width())) {
+                widen(s, form.ty, row, out);
+            }
+        }
+        (side, KvType::Q8_0) => {
+            for (p, piece) in block.as_chunks::<{ (SCALE + QUANTS) * BLOCK }>().0.iter().enumerate() {
+                let (scales, codes) = piece.split_at(SCALE * BLOCK);
+                let scales = [0, 1].map(
+                    #[inline(always)]
+                    |i| s.load_f16(&scales.as_chunks::<32>().0[i]),
+                );
+                let rows = codes.as_chunks::<32>().0.iter().map(|row| row.as_chunks::<16>().0);
+                match side {
+                    Side::Keys => {
+                        for (codes, out) in rows.zip(panel[p * QUANTS * 2..].as_chunks_mut::<2>().0) {
+                            for i in 0..2 {
+                                s.store(s.mul(widen_codes(s, &codes[i]), scales[i]), &mut out[i]);
+                            }
+                        }
+                    }
+                    Side::Values => {
+                        let mut by_position = [[0.0; 16]; 2];
+                        s.store(scales[0], &mut by_position[0]);
+                        s.store(scales[1], &mut by_position[1]);
+                        let outs = panel.chunks_exact_mut(form.width());
+                        for ((codes, out), &scale) in rows.zip(outs).zip(by_position.as_flattened()) {
+                            for i in 0..2 {
+                                let value = s.mul(widen_codes(s, &codes[i]), s.splat(scale));
+                                s.store(value, &mut out[2 * p + i]);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One row of numbers that have no scales.
+#[inline(always)]
+fn widen<S: Simd>(s: S, ty: KvType, row: &[u8], out: &mut [[f32; 16]]) {
+    if ty == KvType::F32 {
+        for (bytes, out) in row.as_chunks::<4>().0.iter().zip(out.as_flattened_mut()) {
+            *out = f32::from_le_bytes(*bytes);
+        }
+        return;
+    }
+    let (body, tail) = row.as_chunks::<32>();
+    let (out_body, out_tail) = out.split_at_mut(body.len());
+    for (bytes, out) in body.iter().zip(out_body) {
+        s.store(s.load_f16(bytes), out);
+    }
+    for out in out_tail {
+        let mut padded = [0; 32];
+        padded[..tail.len()].copy_from_slice(tail);
+        s.store(s.load_f16(&padded), out);
+    }
+}
+
+/// 16 codes as f32; the loop becomes two or three vector operations.
+#[inline(always)]
+fn widen_codes<S: Simd>(s: S, codes: &[u8; 16]) -> S::F32 {
+    let mut lanes = [0.0; 16];
+    for (lane, &code) in lanes.iter_mut().zip(codes) {
+        *lane = f32::from(code as i8);
+    }
+    s.load(&lanes)
+}
