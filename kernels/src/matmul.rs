@@ -58,7 +58,7 @@ impl Activations {
     fn quantize(&mut self, team: &Team, table: &Table, partner: Partner, x: &[f32], n_cols: usize) {
         let (block, group) = (partner.block(), partner.group());
         let n_tokens = x.len() / n_cols;
-        self.n_cols = n_cols.next_multiple_of(256);
+        self.n_cols = n_cols.next_multiple_of(256) + 256;
         let (stride, n_values) = (self.n_cols, self.n_cols * n_tokens);
         self.q.resize(n_values, 0);
         self.d.resize(n_values / block, 0.0);

@@ -47,30 +47,44 @@ struct Block<'a, const T: usize> {
     codes: Codes<'a>,
 }
 
+// Loops, because what `array::map` calls is not always inlined.
 impl<'a, const T: usize> Block<'a, T> {
     #[inline(always)]
     fn new(codes: Codes<'a>, token: usize, column: usize) -> Block<'a, T> {
-        let at: [usize; T] = std::array::from_fn(|t| codes.order.row(token + t) * codes.n_cols + column);
-        let q = at.map(|at| codes.q[at..][..COLUMNS].try_into().expect("padded"));
+        let mut at = [0; T];
+        let mut q = [&[0; COLUMNS]; T];
+        for t in 0..T {
+            at[t] = codes.order.row(token + t) * codes.n_cols + column;
+            q[t] = codes.q[at[t]..][..COLUMNS].try_into().expect("padded");
+        }
         Block { q, at, codes }
     }
 
     /// `N` scales, one for every `size` columns.
     #[inline(always)]
     fn d<const N: usize>(&self, size: usize) -> [&'a [f32; N]; T] {
-        self.at.map(|at| self.codes.d[at / size..][..N].try_into().expect("padded"))
+        let mut d = [&[0.0; N]; T];
+        for (d, at) in d.iter_mut().zip(self.at) {
+            *d = self.codes.d[at / size..][..N].try_into().expect("padded");
+        }
+        d
     }
 
     /// `N` sums of codes, one for every `size` columns.
     #[inline(always)]
     fn sums<const N: usize>(&self, size: usize) -> [&'a [i16; N]; T] {
-        self.at.map(|at| self.codes.sums[at / size..][..N].try_into().expect("padded"))
+        let mut sums = [&[0; N]; T];
+        for (sums, at) in sums.iter_mut().zip(self.at) {
+            *sums = self.codes.sums[at / size..][..N].try_into().expect("padded");
+        }
+        sums
     }
 
     /// Codes `4 i` to `4 i + 3` of each token.
     #[inline(always)]
     fn quad(&self, t: usize, i: usize) -> i32 {
-        i32::from_le_bytes(std::array::from_fn(|j| self.q[t][4 * i + j] as u8))
+        let q = &self.q[t][4 * i..4 * i + 4];
+        i32::from_le_bytes([q[0] as u8, q[1] as u8, q[2] as u8, q[3] as u8])
     }
 }
 
@@ -157,25 +171,35 @@ fn small_tokens<S: Simd, B: Small, const T: usize>(
 ) {
     let out: &mut [[f32; 16]; T] = out.try_into().expect("T tokens");
     let (d_a, sum_a) = (x.d::<8>(32), x.sums::<8>(32));
-    let mut acc = out.map(|out| s.load(&out));
+    let mut acc = [s.splat(0.0); T];
+    for t in 0..T {
+        acc[t] = s.load(&out[t]);
+    }
     let times = offset::<S>(B::CODES);
     assert!(n_scales <= 64 / B::QUADS);
     for i in 0..n_scales {
         let (first, b) = (i * B::QUADS, i * B::QUADS / 8);
-        let start: [S::Lanes; T] = std::array::from_fn(|t| {
-            // Sums are of 32 codes; a scale of fewer has its own.
-            let sum = || match B::QUADS {
-                8 => i32::from(sum_a[t][b]),
-                quads => x.q[t][4 * first..4 * (first + quads)].iter().map(|&q| i32::from(q)).sum(),
-            };
-            s.splat_lanes(if times == 0 { 0 } else { -times * sum() })
-        });
-        let mut sums = start;
+        let mut sums = [s.splat_lanes(0); T];
+        if times != 0 {
+            for t in 0..T {
+                // Sums are of 32 codes; a scale of fewer has its own.
+                let sum = match B::QUADS {
+                    8 => i32::from(sum_a[t][b]),
+                    quads => x.q[t][4 * first..4 * (first + quads)].iter().map(|&q| i32::from(q)).sum(),
+                };
+                sums[t] = s.splat_lanes(-times * sum);
+            }
+        }
         for from in (first..first + B::QUADS).step_by(chain_steps::<S>(B::CODES)) {
             let to = (from + chain_steps::<S>(B::CODES)).min(first + B::QUADS);
-            let mut chain = sums.map(|sum| s.chain_start(sum));
+            let mut chain = [s.splat_lanes(0); T];
+            for t in 0..T {
+                chain[t] = s.chain_start(sums[t]);
+            }
             chains(s, B::CODES, &tile.w[from..to], from, &x, &mut chain);
-            sums = std::array::from_fn(|t| s.chain_end(sums[t], chain[t]));
+            for t in 0..T {
+                sums[t] = s.chain_end(sums[t], chain[t]);
+            }
         }
         let d = s.load(&tile.d[i]);
         for t in 0..T {
@@ -234,17 +258,20 @@ fn super_tokens<S: Simd, B: Super, const T: usize>(
             let to = (from + chain_steps::<S>(B::CODES)).min(first + B::QUADS);
             let mut chain = [s.chain_start(zero); T];
             chains(s, B::CODES, &tile.w[from..to], from, &x, &mut chain);
-            sums = std::array::from_fn(|t| s.chain_scaled(sums[t], chain[t], scale));
+            for t in 0..T {
+                sums[t] = s.chain_scaled(sums[t], chain[t], scale);
+            }
         }
     }
     if offset::<S>(B::CODES) != 0 {
         pairs(s, &tile.offsets, sum_a, &mut sums);
     }
     let d = s.load(&tile.d);
-    let mut acc: [S::F32; T] = std::array::from_fn(|t| {
+    let mut acc = [d; T];
+    for t in 0..T {
         let scale = s.mul(d, s.splat(d_a[t][0]));
-        s.mul_add(scale, s.lanes_to_f32(sums[t]), s.load(&out[t]))
-    });
+        acc[t] = s.mul_add(scale, s.lanes_to_f32(sums[t]), s.load(&out[t]));
+    }
     if B::MIN {
         let mut mins = [zero; T];
         pairs(s, &tile.mins, sum_a, &mut mins);

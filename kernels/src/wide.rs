@@ -79,14 +79,18 @@ fn rows<S: Simd, W: Wide, const R: usize, const T: usize>(
     let n_cols = panel.n_cols;
     let row_bytes = n_cols * W::BYTES;
     let w: [&[u8]; R] = std::array::from_fn(|i| &panel.w[(r + i) * row_bytes..][..row_bytes]);
+    // Loops below, because what `array::map` calls is not always inlined.
     let x: [&[f32]; T] = std::array::from_fn(|i| &x.x[x.order.row(t + i) * n_cols..][..n_cols]);
     let mut sums = [[s.splat(0.0); T]; R];
     let n_whole = n_cols / 16;
     for c in 0..n_whole {
-        let x: [S::F32; T] = x.map(|x| s.load(x[16 * c..16 * c + 16].try_into().expect("16 values")));
+        let mut values = [s.splat(0.0); T];
+        for (value, x) in values.iter_mut().zip(x) {
+            *value = s.load(x[16 * c..16 * c + 16].try_into().expect("16 values"));
+        }
         for (sums, w) in sums.iter_mut().zip(&w) {
             let w = W::load(s, &w[16 * c * W::BYTES..16 * (c + 1) * W::BYTES]);
-            for (sum, x) in sums.iter_mut().zip(x) {
+            for (sum, x) in sums.iter_mut().zip(values) {
                 *sum = s.mul_add(w, x, *sum);
             }
         }
