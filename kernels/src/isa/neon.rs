@@ -1,4 +1,4 @@
-//! AArch64 with NEON: four 128-bit registers for 16 lanes of f32, two for 32 bytes.
+//! AArch64 with NEON: four 128-bit registers for 16 lanes.
 //!
 //! Three instruction sets that differ in [`Quad`], the product of bytes, and share everything else.
 
@@ -7,22 +7,18 @@ use std::arch::asm;
 use std::array::from_fn;
 use std::marker::PhantomData;
 
-use crate::simd::Simd;
+use crate::simd::{Rows, Simd};
 
 /// Plain NEON, which every AArch64 CPU has.
 pub(super) mod base {
-    use crate::isa::isa_table;
-
     type Token = super::Neon<super::Widening>;
-    isa_table!(Token, detect: is_aarch64_feature_detected, "neon");
+    crate::isa::isa_table!(Token, detect: is_aarch64_feature_detected, "neon");
 }
 
 /// With the dot product instructions (Cortex-A76, Neoverse N1, Apple A13 and later).
 pub(super) mod dotprod {
-    use crate::isa::isa_table;
-
     type Token = super::Neon<super::Sdot>;
-    isa_table!(Token, detect: is_aarch64_feature_detected, "neon", "dotprod");
+    crate::isa::isa_table!(Token, detect: is_aarch64_feature_detected, "neon", "dotprod");
 }
 
 /// Sums of four products of bytes.
@@ -94,8 +90,11 @@ impl<Q: Quad> Neon<Q> {
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl<Q: Quad> Simd for Neon<Q> {
     type F32 = [float32x4_t; 4];
-    type Bytes = [uint8x16_t; 2];
-    type I32 = int32x4_t;
+    type Lanes = [int32x4_t; 4];
+
+    const WORD_CHAINS: bool = false;
+    const SIGNED_CHAINS: bool = true;
+    const TOKENS: usize = 4;
 
     #[inline(always)]
     fn splat(self, x: f32) -> [float32x4_t; 4] {
@@ -165,13 +164,6 @@ impl<Q: Quad> Simd for Neon<Q> {
         })
     }
     #[inline(always)]
-    fn f16(self, bits: [u8; 2]) -> f32 {
-        unsafe {
-            let half = vreinterpret_f16_u16(vdup_n_u16(u16::from_le_bytes(bits)));
-            vgetq_lane_f32::<0>(vcvt_f32_f16(half))
-        }
-    }
-    #[inline(always)]
     fn sum(self, v: [float32x4_t; 4]) -> f32 {
         unsafe {
             let four = vaddq_f32(vaddq_f32(v[0], v[2]), vaddq_f32(v[1], v[3]));
@@ -181,117 +173,151 @@ impl<Q: Quad> Simd for Neon<Q> {
     }
 
     #[inline(always)]
-    fn bytes(self, x: &[u8; 32]) -> [uint8x16_t; 2] {
-        from_fn(|i| unsafe { vld1q_u8(x.as_ptr().add(16 * i)) })
+    fn lanes(self, x: &[u8; 64]) -> [int32x4_t; 4] {
+        from_fn(|i| unsafe { vreinterpretq_s32_u8(vld1q_u8(x.as_ptr().add(16 * i))) })
     }
     #[inline(always)]
-    fn signed_bytes(self, x: &[i8; 32]) -> [uint8x16_t; 2] {
-        from_fn(|i| unsafe { vld1q_u8(x.as_ptr().add(16 * i).cast()) })
-    }
-    #[inline(always)]
-    fn words(self, x: &[i16; 16]) -> [uint8x16_t; 2] {
-        from_fn(|i| unsafe { vreinterpretq_u8_s16(vld1q_s16(x.as_ptr().add(8 * i))) })
-    }
-    #[inline(always)]
-    fn splat_byte(self, x: u8) -> [uint8x16_t; 2] {
-        unsafe { [vdupq_n_u8(x); 2] }
-    }
-    #[inline(always)]
-    fn splat_word(self, x: i16) -> [uint8x16_t; 2] {
-        self.word_halves(x, x)
-    }
-    #[inline(always)]
-    fn word_halves(self, low: i16, high: i16) -> [uint8x16_t; 2] {
-        [low, high].map(|x| unsafe { vreinterpretq_u8_s16(vdupq_n_s16(x)) })
-    }
-    #[inline(always)]
-    fn nibbles(self, x: &[u8; 16]) -> [uint8x16_t; 2] {
-        unsafe {
-            let both = vld1q_u8(x.as_ptr());
-            [vandq_u8(both, vdupq_n_u8(15)), vshrq_n_u8::<4>(both)]
+    fn store_lanes(self, v: [int32x4_t; 4], out: &mut [u8; 64]) {
+        for (v, out) in v.into_iter().zip(out.as_chunks_mut::<16>().0) {
+            unsafe { vst1q_u8(out.as_mut_ptr(), vreinterpretq_u8_s32(v)) }
         }
     }
     #[inline(always)]
-    fn mask_from_bits(self, bits: u32) -> [uint8x16_t; 2] {
-        // Each half of a register gets the byte of `bits` that holds its bits.
-        let [a, b, c, d] = bits.to_le_bytes();
-        [(a, b), (c, d)].map(|(low, high)| unsafe {
-            let bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201));
-            vtstq_u8(vcombine_u8(vdup_n_u8(low), vdup_n_u8(high)), bit)
+    fn splat_lanes(self, x: i32) -> [int32x4_t; 4] {
+        unsafe { [vdupq_n_s32(x); 4] }
+    }
+    #[inline(always)]
+    fn gather(self, rows: Rows<'_>, at: usize) -> [[int32x4_t; 4]; 4] {
+        let (p, stride) = rows.at(at, 16);
+        // Four rows of four lanes at a time, transposed.
+        let fours: [[int32x4_t; 4]; 4] = from_fn(|i| unsafe {
+            let [a, b, c, d] =
+                [0, 1, 2, 3].map(|r| vreinterpretq_s32_u8(vld1q_u8(p.add((4 * i + r) * stride))));
+            let (even, odd) = ([vtrn1q_s32(a, b), vtrn1q_s32(c, d)], [vtrn2q_s32(a, b), vtrn2q_s32(c, d)]);
+            let [even, odd] = [even, odd].map(|v| v.map(|v| vreinterpretq_s64_s32(v)));
+            [
+                vtrn1q_s64(even[0], even[1]),
+                vtrn1q_s64(odd[0], odd[1]),
+                vtrn2q_s64(even[0], even[1]),
+                vtrn2q_s64(odd[0], odd[1]),
+            ]
+            .map(|v| vreinterpretq_s32_s64(v))
+        });
+        from_fn(|j| fours.map(|four| four[j]))
+    }
+    #[inline(always)]
+    fn gather_one(self, rows: Rows<'_>, at: usize) -> [int32x4_t; 4] {
+        let (p, stride) = rows.at(at, 4);
+        from_fn(|i| unsafe {
+            let four = [0, 1, 2, 3].map(|r| p.add((4 * i + r) * stride).cast::<i32>().read_unaligned());
+            vld1q_s32(four.as_ptr())
         })
     }
     #[inline(always)]
-    fn shr_and<const SHIFT: i32>(self, v: [uint8x16_t; 2], mask: u8) -> [uint8x16_t; 2] {
-        // By a register, since the immediate form has no shift by 0.
-        v.map(|v| unsafe { vandq_u8(vshlq_u8(v, vdupq_n_s8(-SHIFT as i8)), vdupq_n_u8(mask)) })
+    fn and(self, a: [int32x4_t; 4], b: [int32x4_t; 4]) -> [int32x4_t; 4] {
+        from_fn(|i| unsafe { vandq_s32(a[i], b[i]) })
     }
     #[inline(always)]
-    fn shl<const SHIFT: i32>(self, v: [uint8x16_t; 2]) -> [uint8x16_t; 2] {
-        v.map(|v| unsafe { vshlq_n_u8::<SHIFT>(v) })
+    fn or(self, a: [int32x4_t; 4], b: [int32x4_t; 4]) -> [int32x4_t; 4] {
+        from_fn(|i| unsafe { vorrq_s32(a[i], b[i]) })
     }
     #[inline(always)]
-    fn and(self, a: [uint8x16_t; 2], b: [uint8x16_t; 2]) -> [uint8x16_t; 2] {
-        from_fn(|i| unsafe { vandq_u8(a[i], b[i]) })
+    fn xor(self, a: [int32x4_t; 4], b: [int32x4_t; 4]) -> [int32x4_t; 4] {
+        from_fn(|i| unsafe { veorq_s32(a[i], b[i]) })
     }
     #[inline(always)]
-    fn or(self, a: [uint8x16_t; 2], b: [uint8x16_t; 2]) -> [uint8x16_t; 2] {
-        from_fn(|i| unsafe { vorrq_u8(a[i], b[i]) })
+    fn shl(self, v: [int32x4_t; 4], n: u32) -> [int32x4_t; 4] {
+        v.map(|v| unsafe { vshlq_s32(v, vdupq_n_s32(n as i32)) })
     }
     #[inline(always)]
-    fn lookup(self, table: &[i8; 16], v: [uint8x16_t; 2]) -> [uint8x16_t; 2] {
-        v.map(|v| unsafe { vqtbl1q_u8(vld1q_u8(table.as_ptr().cast()), v) })
+    fn shr(self, v: [int32x4_t; 4], n: u32) -> [int32x4_t; 4] {
+        // A negative shift to the left, since the form with a constant has no shift by 0.
+        v.map(|v| unsafe {
+            vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(v), vdupq_n_s32(-(n as i32))))
+        })
+    }
+    #[inline(always)]
+    fn sar(self, v: [int32x4_t; 4], n: u32) -> [int32x4_t; 4] {
+        v.map(|v| unsafe { vshlq_s32(v, vdupq_n_s32(-(n as i32))) })
+    }
+    #[inline(always)]
+    fn sub_lanes(self, a: [int32x4_t; 4], b: [int32x4_t; 4]) -> [int32x4_t; 4] {
+        from_fn(|i| unsafe { vsubq_s32(a[i], b[i]) })
+    }
+    #[inline(always)]
+    fn min_bytes(self, a: [int32x4_t; 4], b: [int32x4_t; 4]) -> [int32x4_t; 4] {
+        from_fn(|i| unsafe {
+            vreinterpretq_s32_u8(vminq_u8(vreinterpretq_u8_s32(a[i]), vreinterpretq_u8_s32(b[i])))
+        })
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[i8; 16], v: [int32x4_t; 4]) -> [int32x4_t; 4] {
+        v.map(|v| unsafe {
+            vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8(table.as_ptr()), vreinterpretq_u8_s32(v)))
+        })
+    }
+    #[inline(always)]
+    fn repeat_byte(self, v: [int32x4_t; 4], j: usize) -> [int32x4_t; 4] {
+        let order: [u8; 16] = from_fn(|i| (i / 4 * 4 + j) as u8);
+        v.map(|v| unsafe {
+            vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(v), vld1q_u8(order.as_ptr())))
+        })
+    }
+    #[inline(always)]
+    fn halves(self, v: [int32x4_t; 4]) -> [float32x4_t; 4] {
+        v.map(|v| unsafe { vcvt_f32_f16(vreinterpret_f16_s16(vmovn_s32(v))) })
+    }
+    #[inline(always)]
+    fn lanes_to_f32(self, v: [int32x4_t; 4]) -> [float32x4_t; 4] {
+        v.map(|v| unsafe { vcvtq_f32_s32(v) })
     }
 
     #[inline(always)]
-    fn zero_sums(self) -> int32x4_t {
-        unsafe { vdupq_n_s32(0) }
+    fn chain_start(self, from: [int32x4_t; 4]) -> [int32x4_t; 4] {
+        from
     }
     #[inline(always)]
-    fn dot_unsigned(
-        self,
-        sums: int32x4_t,
-        w: [uint8x16_t; 2],
-        a: [uint8x16_t; 2],
-        scale: [uint8x16_t; 2],
-    ) -> int32x4_t {
+    fn chain(self, sums: [int32x4_t; 4], w: [int32x4_t; 4], a: i32) -> [int32x4_t; 4] {
         // At most 127, so the same number as a signed byte.
-        self.dot_signed(sums, w, a, scale)
+        self.chain_signed(sums, w, a)
     }
     #[inline(always)]
-    fn dot_signed(
+    fn chain_signed(self, mut sums: [int32x4_t; 4], w: [int32x4_t; 4], a: i32) -> [int32x4_t; 4] {
+        // No closure: those have none of their caller's CPU features.
+        for (sums, w) in sums.iter_mut().zip(w) {
+            unsafe {
+                *sums = Q::quad(*sums, vreinterpretq_s8_s32(w), vreinterpretq_s8_s32(vdupq_n_s32(a)));
+            }
+        }
+        sums
+    }
+    #[inline(always)]
+    fn chain_end(self, _: [int32x4_t; 4], sums: [int32x4_t; 4]) -> [int32x4_t; 4] {
+        sums
+    }
+    #[inline(always)]
+    fn chain_scale(self, v: [int32x4_t; 4]) -> [int32x4_t; 4] {
+        v
+    }
+    #[inline(always)]
+    fn chain_scaled(
         self,
-        mut sums: int32x4_t,
-        w: [uint8x16_t; 2],
-        a: [uint8x16_t; 2],
-        scale: [uint8x16_t; 2],
-    ) -> int32x4_t {
-        for i in 0..2 {
-            unsafe {
-                let products = Q::quad(vdupq_n_s32(0), vreinterpretq_s8_u8(w[i]), vreinterpretq_s8_u8(a[i]));
-                // The two lanes of a quad are equal: the upper one, widened.
-                let scale = vshrq_n_s32::<16>(vreinterpretq_s32_u8(scale[i]));
-                sums = vmlaq_s32(sums, products, scale);
-            }
-        }
-        sums
+        acc: [int32x4_t; 4],
+        sums: [int32x4_t; 4],
+        scale: [int32x4_t; 4],
+    ) -> [int32x4_t; 4] {
+        from_fn(|i| unsafe { vmlaq_s32(acc[i], sums[i], scale[i]) })
     }
     #[inline(always)]
-    fn dot_words(self, mut sums: int32x4_t, a: [uint8x16_t; 2], b: [uint8x16_t; 2]) -> int32x4_t {
-        for i in 0..2 {
-            unsafe {
-                let (a, b) = (vreinterpretq_s16_u8(a[i]), vreinterpretq_s16_u8(b[i]));
-                sums = vmlal_high_s16(vmlal_s16(sums, vget_low_s16(a), vget_low_s16(b)), a, b);
-            }
-        }
-        sums
+    fn dot_pairs(self, acc: [int32x4_t; 4], w: [int32x4_t; 4], a: i32) -> [int32x4_t; 4] {
+        from_fn(|i| unsafe {
+            let (w, a) = (vreinterpretq_s16_s32(w[i]), vreinterpretq_s16_s32(vdupq_n_s32(a)));
+            let (low, high) = (vmull_s16(vget_low_s16(w), vget_low_s16(a)), vmull_high_s16(w, a));
+            vaddq_s32(acc[i], vpaddq_s32(low, high))
+        })
     }
     #[inline(always)]
-    fn totals(self, s: [int32x4_t; 4]) -> [i32; 4] {
-        unsafe {
-            let four = vpaddq_s32(vpaddq_s32(s[0], s[1]), vpaddq_s32(s[2], s[3]));
-            let mut out = [0; 4];
-            vst1q_s32(out.as_mut_ptr(), four);
-            out
-        }
+    fn prefetch(self, p: *const u8) {
+        unsafe { asm!("prfm pldl1keep, [{}]", in(reg) p, options(nomem, nostack, preserves_flags)) }
     }
 }
