@@ -31,6 +31,10 @@ pub(crate) const VECTORS: usize = 40;
 const ROUNDS: usize = 256;
 const TASKS: usize = 64;
 
+/// A vector that lies across two cache lines takes twice as long to load.
+#[repr(align(64))]
+struct Aligned<T>(T);
+
 /// Bytes per second that the threads of `compute` read together from a buffer of `n_bytes`, which should be
 /// much larger than the last cache. The buffer lies in huge pages where the system grants them.
 pub fn read_bandwidth(compute: &Compute, n_bytes: usize) -> io::Result<f64> {
@@ -54,11 +58,12 @@ pub fn read_bandwidth(compute: &Compute, n_bytes: usize) -> io::Result<f64> {
 /// Multiply-adds of bytes per second that the threads of `compute` sustain together, out of the first-level cache.
 pub fn multiply_add_rate(compute: &Compute) -> f64 {
     let table = compute.kernels.table();
-    let (codes, weights) = ([[0x01ff_01ff; QUADS]; TOKENS], [[[1; 64]; QUADS]; WEIGHTS]);
+    let codes = [[0x01ff_01ff; QUADS]; TOKENS];
+    let weights = Aligned([[[1; 64]; QUADS]; WEIGHTS]);
     let seconds = best_pass(|| {
         compute.team.run(TASKS * compute.n_threads(), |_| {
             // SAFETY: the table belongs to this CPU.
-            black_box(unsafe { (table.multiply_bytes)(&codes, &weights, ROUNDS) });
+            black_box(unsafe { (table.multiply_bytes)(&codes, &weights.0, ROUNDS) });
         });
     });
     (TASKS * compute.n_threads() * ROUNDS * TOKENS * WEIGHTS * QUADS * 64) as f64 / seconds
@@ -68,11 +73,11 @@ pub fn multiply_add_rate(compute: &Compute) -> f64 {
 /// what weights are multiplied with that are not quantized.
 pub fn float_multiply_add_rate(compute: &Compute) -> f64 {
     let table = compute.kernels.table();
-    let values: [[f32; 16]; VECTORS] = std::array::from_fn(|i| [i as f32 - 19.5; 16]);
+    let values: Aligned<[[f32; 16]; VECTORS]> = Aligned(std::array::from_fn(|i| [i as f32 - 19.5; 16]));
     let seconds = best_pass(|| {
         compute.team.run(TASKS * compute.n_threads(), |_| {
             // SAFETY: the table belongs to this CPU.
-            black_box(unsafe { (table.multiply_floats)(&values, &[1.0; 16], ROUNDS) });
+            black_box(unsafe { (table.multiply_floats)(&values.0, &[1.0; 16], ROUNDS) });
         });
     });
     (TASKS * compute.n_threads() * ROUNDS * VECTORS * 16) as f64 / seconds

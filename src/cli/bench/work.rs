@@ -1,5 +1,7 @@
 //! What evaluating tokens costs at least: bytes that have to be read, multiply-adds that have to be made.
 
+use std::ops::Range;
+
 use qgguf_gguf::{GgmlType, GgufFile, TensorInfo};
 use qgguf_kernels::KvType;
 
@@ -78,33 +80,31 @@ impl Work {
     }
 
     /// The passes of a test, first to last: the prompt by ubatches, then one token at a time.
-    pub fn passes(&self, test: &Test) -> impl Iterator<Item = Cost> {
-        let mut passes = Vec::new();
-        let mut pos = test.n_depth;
-        for start in (0..test.n_prompt).step_by(test.n_batch) {
-            let n_batch = test.n_batch.min(test.n_prompt - start);
-            for start in (0..n_batch).step_by(test.n_ubatch) {
-                let n = test.n_ubatch.min(n_batch - start);
+    pub fn passes<'a>(&'a self, test: &'a Test) -> impl Iterator<Item = Cost> + 'a {
+        let n_prompt = test.n_prompt;
+        let prompt = (0..n_prompt).step_by(test.n_batch).flat_map(move |batch| {
+            let end = n_prompt.min(batch + test.n_batch);
+            (batch..end).step_by(test.n_ubatch).map(move |start| start..end.min(start + test.n_ubatch)).map(
                 // Logits are computed for the last token of a batch.
-                passes.push((pos, n, start + n == n_batch));
-                pos += n;
-            }
-        }
-        passes.extend((0..test.n_gen).map(|i| (pos + i, 1, true)));
-        let (type_k, type_v) = (test.type_k, test.type_v);
-        passes.into_iter().map(move |(pos, n, output)| self.pass(pos, n, output, type_k, type_v))
+                move |tokens| self.pass(test, tokens.clone(), tokens.end == end),
+            )
+        });
+        let generation = (n_prompt..test.n_tokens()).map(move |i| self.pass(test, i..i + 1, true));
+        prompt.chain(generation)
     }
 
-    /// `n` tokens together, the first at `pos`; with logits for the last of them or none.
-    fn pass(&self, pos: usize, n: usize, output: bool, type_k: KvType, type_v: KvType) -> Cost {
-        let seen: usize = (pos..pos + n).map(|pos| (pos + 1).min(self.window)).sum();
-        let cached = (pos + n).min(self.window + n - 1) as f64;
-        let cache_bytes = cached * (self.keys * bytes_of(type_k) + self.values * bytes_of(type_v));
+    /// These tokens of a test together, with logits for the last of them or none.
+    fn pass(&self, test: &Test, tokens: Range<usize>, output: bool) -> Cost {
+        let (start, end) = (test.n_depth + tokens.start, test.n_depth + tokens.end);
+        let seen: usize = (start..end).map(|pos| self.window.min(pos + 1)).sum();
+        let cached = (end - (start + 1).saturating_sub(self.window)) as f64;
+        let position = self.keys * bytes_of(test.type_k) + self.values * bytes_of(test.type_v);
         let output = if output { self.output } else { Cost::default() };
+        let n = tokens.len() as f64;
         Cost {
-            bytes: self.layers.bytes + output.bytes + cache_bytes,
-            int8: self.layers.int8 * n as f64 + output.int8,
-            f32: self.layers.f32 * n as f64 + output.f32 + self.attention * seen as f64,
+            bytes: self.layers.bytes + output.bytes + cached * position,
+            int8: self.layers.int8 * n + output.int8,
+            f32: self.layers.f32 * n + output.f32 + self.attention * seen as f64,
         }
     }
 }
@@ -116,5 +116,69 @@ fn bytes_of(ty: KvType) -> f64 {
 
 fn window(file: &GgufFile, hp: &Hparams) -> usize {
     let window = file.metadata().u32(&hp.key("attention.sliding_window")).ok().flatten();
-    window.filter(|&n| n > 0).map_or(usize::MAX / 2, |n| n as usize)
+    window.filter(|&n| n > 0).map_or(usize::MAX, |n| n as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use qgguf::model::ModelOptions;
+
+    use super::*;
+    use crate::cli::bench::plan::LoadMode;
+
+    fn test(n_depth: usize, n_prompt: usize, n_gen: usize) -> Test {
+        Test {
+            model: concat!(env!("CARGO_MANIFEST_DIR"), "/models/kjv-tiny-Q4_K_M.gguf").into(),
+            n_gpu_layers: -1,
+            load_mode: LoadMode::Auto,
+            n_batch: 8,
+            n_ubatch: 4,
+            type_k: KvType::F16,
+            type_v: KvType::F32,
+            flash_attn: -1,
+            n_threads: 1,
+            n_depth,
+            n_prompt,
+            n_gen,
+        }
+    }
+
+    #[test]
+    fn a_generated_token_reads_every_weight_and_the_cache() {
+        let test = test(10, 0, 2);
+        let model = Model::open(&test.model, &ModelOptions::default()).unwrap();
+        let passes: Vec<Cost> = Work::of(&model).passes(&test).collect();
+        let hp = model.hparams();
+        let n_bytes: u64 = model.file().tensors().iter().map(|tensor| tensor.n_bytes).sum();
+        let position: usize = hp.n_head_kv.iter().map(|n| n * (2 * hp.head_dim_k + 4 * hp.head_dim_v)).sum();
+        assert_eq!(passes[0].bytes, n_bytes as f64 + 11.0 * position as f64);
+        assert_eq!(passes[1].bytes - passes[0].bytes, position as f64);
+        let scores: usize = hp.n_head.iter().map(|n| n * (hp.head_dim_k + hp.head_dim_v)).sum();
+        assert_eq!(passes[1].f32 - passes[0].f32, scores as f64);
+        let matrices = model.file().tensors().iter().filter(|tensor| tensor.shape.len() > 1);
+        assert_eq!(passes[0].int8, matrices.map(|tensor| tensor.n_elements()).sum::<u64>() as f64);
+    }
+
+    #[test]
+    fn a_prompt_passes_by_ubatches_and_has_logits_once_a_batch() {
+        let test = test(0, 14, 1);
+        let model = Model::open(&test.model, &ModelOptions::default()).unwrap();
+        let work = Work::of(&model);
+        let passes: Vec<Cost> = work.passes(&test).collect();
+        let tokens: Vec<f64> = passes.iter().map(|pass| pass.int8 / work.layers.int8).collect();
+        let outputs = work.output.int8 / work.layers.int8;
+        let expected = [4.0, 4.0 + outputs, 4.0, 2.0 + outputs, 1.0 + outputs];
+        assert!(tokens.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{tokens:?} {expected:?}");
+        assert_eq!(passes.len(), 5);
+        assert!(outputs > 0.0);
+    }
+
+    #[test]
+    fn a_window_bounds_what_is_seen_and_read() {
+        let cost = Cost { bytes: 100.0, int8: 0.0, f32: 0.0 };
+        let work = Work { layers: cost, output: cost, keys: 1.0, values: 0.0, attention: 1.0, window: 3 };
+        let passes: Vec<Cost> = work.passes(&test(0, 8, 1)).collect();
+        assert_eq!(passes.iter().map(|pass| pass.f32).collect::<Vec<_>>(), [9.0, 12.0, 3.0]);
+        assert_eq!(passes.iter().map(|pass| pass.bytes).collect::<Vec<_>>(), [108.0, 212.0, 206.0]);
+    }
 }
