@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::fixtures::fixtures;
 use crate::support::{failure, json, qgguf, stderr, stdout, tiny_model};
 
 /// The fields of llama-bench, in its order.
@@ -308,6 +309,21 @@ fn a_model_that_cannot_be_opened_does_not_stop_the_others() {
     assert!(said.contains("qgguf: missing.gguf: "), "{said}");
     assert_eq!(said.lines().last().unwrap(), "qgguf: 2 of 4 tests could not be run");
     assert!(failure(&mut bench("-p 1 -n 0 -m missing.gguf"), 1).contains("1 of 1 tests"));
+}
+
+#[test]
+fn a_cache_type_that_the_heads_do_not_fit_fails_its_test_only() {
+    let Some(fixtures) = fixtures("a_cache_type_that_the_heads_do_not_fit_fails_its_test_only") else {
+        return;
+    };
+    let model = fixtures.join("gguf/phi3-tiny-Q4_K_M.gguf");
+    let output = bench("-o jsonl -p 2 -n 0 -ctk q8_0,f16 -m").arg(model).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(row["type_k"], "f16");
+    let said = stderr(&output);
+    assert!(said.contains("qgguf: pp2: keys of 16 values per head cannot be stored as q8_0"), "{said}");
+    assert_eq!(said.lines().last().unwrap(), "qgguf: 1 of 2 tests could not be run");
 }
 
 #[test]

@@ -5,7 +5,9 @@ use crate::support::{qgguf, stdout};
 #[test]
 fn help_and_version_go_to_stdout() {
     let help = stdout(&mut qgguf("--help"));
-    for part in ["run", "chat", "inspect", "logits", "completions", "Examples:", "Exit codes", "QGGUF_ISA"] {
+    for part in
+        ["run", "chat", "inspect", "logits", "bench", "completions", "Examples:", "Exit codes", "QGGUF_ISA"]
+    {
         assert!(help.contains(part), "{part} in {help}");
     }
     let run = stdout(&mut qgguf("run --help"));

@@ -191,10 +191,17 @@ pub fn run(args: &Args) -> Result<()> {
         let mut runner = Runner::new(&subject, kernels);
         for test in tests {
             number += 1;
-            let row = bench.measure(&mut runner, test, number)?;
-            out.row(&row)?;
-            err.row(&row)?;
-            rows.push(row);
+            match bench.measure(&mut runner, test, number) {
+                Ok(row) => {
+                    out.row(&row)?;
+                    err.row(&row)?;
+                    rows.push(row);
+                }
+                Err(failure) => {
+                    note!("qgguf: {}: {}", test.name(), terminal::escape(&failure.line()));
+                    n_failed += 1;
+                }
+            }
         }
     }
     out.footer()?;

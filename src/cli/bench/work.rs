@@ -2,11 +2,9 @@
 
 use std::ops::Range;
 
-use qgguf_gguf::{GgmlType, GgufFile, TensorInfo};
-use qgguf_kernels::KvType;
-
 use qgguf::architectures::Hparams;
 use qgguf::model::Model;
+use qgguf_gguf::{GgmlType, GgufFile, TensorInfo};
 
 use super::plan::Test;
 use crate::cli::inspect::Part;
@@ -43,9 +41,10 @@ pub struct Work {
     layers: Cost,
     /// The output matrix.
     output: Cost,
-    /// Keys and values that a position adds, as numbers.
-    keys: f64,
-    values: f64,
+    /// Heads of keys and of values that a position adds, and their widths.
+    n_head_kv: usize,
+    head_dim_k: usize,
+    head_dim_v: usize,
     /// Multiply-adds of a query position with one key position.
     attention: f64,
     /// Key positions that a query position looks at, at most.
@@ -68,13 +67,13 @@ impl Work {
                 _ => layers.add(tensor, 1.0),
             }
         }
-        let sum = |heads: &[usize], dim: usize| heads.iter().map(|&n| (n * dim) as f64).sum();
         Work {
             layers,
             output,
-            keys: sum(&hp.n_head_kv, hp.head_dim_k),
-            values: sum(&hp.n_head_kv, hp.head_dim_v),
-            attention: sum(&hp.n_head, hp.head_dim_k + hp.head_dim_v),
+            n_head_kv: hp.n_head_kv.iter().sum(),
+            head_dim_k: hp.head_dim_k,
+            head_dim_v: hp.head_dim_v,
+            attention: (hp.n_head.iter().sum::<usize>() * (hp.head_dim_k + hp.head_dim_v)) as f64,
             window: window(file, hp),
         }
     }
@@ -97,21 +96,16 @@ impl Work {
     fn pass(&self, test: &Test, tokens: Range<usize>, output: bool) -> Cost {
         let (start, end) = (test.n_depth + tokens.start, test.n_depth + tokens.end);
         let seen: usize = (start..end).map(|pos| self.window.min(pos + 1)).sum();
-        let cached = (end - (start + 1).saturating_sub(self.window)) as f64;
-        let position = self.keys * bytes_of(test.type_k) + self.values * bytes_of(test.type_v);
+        let cached = end - (start + 1).saturating_sub(self.window);
+        let heads = test.type_k.row_bytes(self.head_dim_k) + test.type_v.row_bytes(self.head_dim_v);
         let output = if output { self.output } else { Cost::default() };
         let n = tokens.len() as f64;
         Cost {
-            bytes: self.layers.bytes + output.bytes + cached * position,
+            bytes: self.layers.bytes + output.bytes + (cached * self.n_head_kv * heads) as f64,
             int8: self.layers.int8 * n + output.int8,
             f32: self.layers.f32 * n + output.f32 + self.attention * seen as f64,
         }
     }
-}
-
-/// Bytes of a number in the cache.
-fn bytes_of(ty: KvType) -> f64 {
-    ty.row_bytes(ty.granularity()) as f64 / ty.granularity() as f64
 }
 
 fn window(file: &GgufFile, hp: &Hparams) -> usize {
@@ -122,6 +116,7 @@ fn window(file: &GgufFile, hp: &Hparams) -> usize {
 #[cfg(test)]
 mod tests {
     use qgguf::model::ModelOptions;
+    use qgguf_kernels::KvType;
 
     use super::*;
     use crate::cli::bench::plan::LoadMode;
@@ -176,7 +171,15 @@ mod tests {
     #[test]
     fn a_window_bounds_what_is_seen_and_read() {
         let cost = Cost { bytes: 100.0, int8: 0.0, f32: 0.0 };
-        let work = Work { layers: cost, output: cost, keys: 1.0, values: 0.0, attention: 1.0, window: 3 };
+        let work = Work {
+            layers: cost,
+            output: cost,
+            n_head_kv: 1,
+            head_dim_k: 1,
+            head_dim_v: 0,
+            attention: 1.0,
+            window: 3,
+        };
         let passes: Vec<Cost> = work.passes(&test(0, 8, 1)).collect();
         assert_eq!(passes.iter().map(|pass| pass.f32).collect::<Vec<_>>(), [9.0, 12.0, 3.0]);
         assert_eq!(passes.iter().map(|pass| pass.bytes).collect::<Vec<_>>(), [108.0, 212.0, 206.0]);
