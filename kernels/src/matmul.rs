@@ -9,6 +9,7 @@ use crate::quantize::{Codes, CodesMut, Floats, Order, Partner};
 use crate::table::Table;
 use crate::team::{SharedSlice, Team};
 use crate::tile::{PANEL, Panel};
+use crate::weights::Tile;
 
 /// One product: `out[token][row] = w[row] · x[token]`.
 pub struct MatmulJob<'w, 'o> {
@@ -42,11 +43,18 @@ pub(crate) struct MatmulScratch {
     starts: Vec<u32>,
 }
 
-thread_local! {
+/// Memory of one thread.
+struct Workspace {
+    tile: Tile,
     /// Results of one panel before they are taken to their tokens.
-    static RESULTS: RefCell<Vec<[f32; PANEL]>> = const { RefCell::new(Vec::new()) };
+    results: Vec<[f32; PANEL]>,
     /// A panel of a matrix with fewer rows than that.
-    static PADDED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    padded: Vec<u8>,
+}
+
+thread_local! {
+    static WORKSPACE: RefCell<Workspace> =
+        const { RefCell::new(Workspace { tile: Tile::EMPTY, results: Vec::new(), padded: Vec::new() }) };
 }
 
 /// Bytes of weights that one task takes at least: it should outlast the cost of taking a task.
@@ -258,7 +266,7 @@ impl Product<'_> {
     /// Computes some panels for `n_tokens` tokens; the result of token t goes to row `to.row(t)`.
     fn run(&self, table: &Table, panels: Range<usize>, inputs: Inputs<'_>, n_tokens: usize, to: Order<'_>) {
         let n_rows = self.w.n_rows();
-        RESULTS.with_borrow_mut(|results| {
+        WORKSPACE.with_borrow_mut(|Workspace { tile, results, padded }| {
             results.resize(n_tokens.max(results.len()), [0.0; PANEL]);
             let results = &mut results[..n_tokens];
             for panel in panels {
@@ -267,34 +275,40 @@ impl Product<'_> {
                 let next = self.w.row_bytes(start + n..(start + n + PANEL).min(n_rows));
                 // The last panel reaches back over rows of the one before.
                 let first = start.min(n_rows.saturating_sub(PANEL));
-                let w = self.w.row_bytes(first..(first + PANEL).min(n_rows));
-                let panel = Panel { w, n_cols: self.w.n_cols(), next };
+                let mut w = self.w.row_bytes(first..(first + PANEL).min(n_rows));
                 if n_rows < PANEL {
-                    PADDED.with_borrow_mut(|padded| {
-                        padded.clear();
-                        padded.extend_from_slice(w);
-                        padded.resize(w.len() / n_rows * PANEL, 0);
-                        self.multiply(table, Panel { w: padded, ..panel }, inputs, results);
-                    });
-                } else {
-                    self.multiply(table, panel, inputs, results);
+                    padded.clear();
+                    padded.extend_from_slice(w);
+                    padded.resize(w.len() / n_rows * PANEL, 0);
+                    w = padded;
                 }
+                self.multiply(table, Panel { w, n_cols: self.w.n_cols(), next }, inputs, tile, results);
                 for (t, result) in results.iter().enumerate() {
                     // SAFETY: no two tasks have a row of a token in common.
                     let out = unsafe { self.out.range(to.row(t) * n_rows + start, n) };
-                    out.copy_from_slice(&result[start - first..][..n]);
+                    match <&mut [f32; PANEL]>::try_from(&mut *out) {
+                        Ok(out) => *out = *result,
+                        Err(_) => out.copy_from_slice(&result[start - first..][..n]),
+                    }
                 }
             }
         });
     }
 
-    fn multiply(&self, table: &Table, panel: Panel<'_>, inputs: Inputs<'_>, results: &mut [[f32; PANEL]]) {
+    fn multiply(
+        &self,
+        table: &Table,
+        panel: Panel<'_>,
+        inputs: Inputs<'_>,
+        tile: &mut Tile,
+        results: &mut [[f32; PANEL]],
+    ) {
         let codes = if self.w.partner() == Partner::Q8 { inputs.q8 } else { inputs.q8k };
         let order = inputs.order;
         // SAFETY: the table belongs to this CPU.
         unsafe {
             match self.w.kernel(table) {
-                PanelKernel::Codes(kernel) => kernel(panel, Codes { order, ..codes }, results),
+                PanelKernel::Codes(kernel) => kernel(panel, Codes { order, ..codes }, tile, results),
                 PanelKernel::F32(kernel) => kernel(panel, Floats { x: inputs.x, order }, results),
             }
         }

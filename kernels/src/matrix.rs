@@ -7,6 +7,7 @@ use qgguf_gguf::GgmlType;
 use crate::quantize::{Codes, Floats, Partner};
 use crate::table::Table;
 use crate::tile::Panel;
+use crate::weights::Tile;
 
 /// Rows of weights, borrowed from wherever the file is mapped.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +42,7 @@ pub enum MatrixError {
 /// A kernel for 16 rows: quantized or f32 activations in, `[token][row]` out.
 #[derive(Clone, Copy)]
 pub(crate) enum PanelKernel {
-    Codes(unsafe fn(Panel<'_>, Codes<'_>, &mut [[f32; 16]])),
+    Codes(unsafe fn(Panel<'_>, Codes<'_>, &mut Tile, &mut [[f32; 16]])),
     F32(unsafe fn(Panel<'_>, Floats<'_>, &mut [[f32; 16]])),
 }
 

@@ -77,39 +77,38 @@ pub(crate) struct CodesMut<'a> {
 /// Adding and subtracting this rounds to nearest even, for |x| < 2^22.
 const ROUND: f32 = 12_582_912.0;
 
-/// Codes of `x * inverse`; anything that is not a number becomes 0.
+/// Codes of `x * inverse`, and the same as f32. What is not a number stays so in the latter.
 #[inline(always)]
-fn encode<S: Simd>(_: S, x: &[f32], inverse: f32, q: &mut [i8]) {
-    for (q, &x) in q.iter_mut().zip(x) {
-        let scaled = x * inverse;
-        let clamped = if scaled > 127.0 { 127.0 } else { scaled };
-        let clamped = if clamped < -127.0 { -127.0 } else { clamped };
-        *q = ((clamped + ROUND) - ROUND) as i8;
-    }
+fn encode<S: Simd>(s: S, x: &[f32; 16], inverse: S::F32, q: &mut [i8; 16]) -> S::F32 {
+    // The largest may come out above 127 by the rounding of the inverse.
+    let scaled = s.min(s.splat(127.0), s.max(s.splat(-127.0), s.mul(s.load(x), inverse)));
+    let rounded = s.sub(s.add(scaled, s.splat(ROUND)), s.splat(ROUND));
+    s.store_i8(rounded, q);
+    rounded
 }
 
+/// `numerator / x`, or 0 if there is no such finite number.
 #[inline(always)]
-fn sum(q: &[i8]) -> i16 {
-    q.iter().map(|&q| i16::from(q)).sum()
-}
-
-/// True if every value is finite; written to be vectorised.
-#[inline(always)]
-fn all_finite(x: &[f32]) -> bool {
-    x.iter().fold(true, |ok, x| ok & (x.abs() < f32::INFINITY))
+fn inverse(numerator: f32, x: f32) -> f32 {
+    let inverse = numerator / x;
+    if inverse.is_finite() { inverse } else { 0.0 }
 }
 
 /// Quantizes one row in blocks of 32; a whole number of blocks.
 #[inline(always)]
 pub(crate) fn quantize_q8<S: Simd>(s: S, x: &[f32], out: CodesMut<'_>) {
     let blocks = x.as_chunks::<32>().0.iter().zip(out.q.as_chunks_mut::<32>().0);
-    for ((x, q), (d, sums)) in blocks.zip(out.d.iter_mut().zip(out.sums)) {
-        let largest = x.iter().fold(0f32, |m, x| if x.abs() > m { x.abs() } else { m });
-        let finite = all_finite(x);
-        *d = if finite { largest / 127.0 } else { f32::NAN };
-        let inverse = if largest > 0.0 && finite { 127.0 / largest } else { 0.0 };
-        encode(s, x, inverse, q);
-        *sums = sum(q);
+    for ((x, q), (d, sum)) in blocks.zip(out.d.iter_mut().zip(out.sums)) {
+        let (x, q) = (x.as_chunks::<16>().0, q.as_chunks_mut::<16>().0);
+        let (a, b) = (s.load(&x[0]), s.load(&x[1]));
+        let zero = s.splat(0.0);
+        let both = s.max(a, s.max(b, s.max(s.sub(zero, a), s.max(s.sub(zero, b), zero))));
+        let largest = s.largest(both);
+        let by = s.splat(inverse(127.0, largest));
+        let sums = s.sum(s.add(encode(s, &x[0], by, &mut q[0]), encode(s, &x[1], by, &mut q[1])));
+        *d = if sums.is_nan() { f32::NAN } else { largest / 127.0 };
+        // Whole numbers below 2^12, so exact in any order.
+        *sum = sums as i16;
     }
 }
 
@@ -118,18 +117,38 @@ pub(crate) fn quantize_q8<S: Simd>(s: S, x: &[f32], out: CodesMut<'_>) {
 pub(crate) fn quantize_q8k<S: Simd>(s: S, x: &[f32], out: CodesMut<'_>) {
     let blocks = x.as_chunks::<256>().0.iter().zip(out.q.as_chunks_mut::<256>().0);
     for ((x, q), (d, sums)) in blocks.zip(out.d.iter_mut().zip(out.sums.as_chunks_mut::<16>().0)) {
-        let largest = x.iter().fold(0f32, |m, x| if x.abs() > m { x.abs() } else { m });
-        let finite = all_finite(x);
-        let extreme = x.iter().copied().find(|x| x.abs() == largest).unwrap_or(0.0);
-        let inverse = if largest > 0.0 && finite { -127.0 / extreme } else { 0.0 };
-        *d = match inverse {
-            _ if !finite => f32::NAN,
-            0.0 => 0.0,
-            inverse => 1.0 / inverse,
-        };
-        encode(s, x, inverse, q);
-        for (sums, q) in sums.iter_mut().zip(q.as_chunks::<16>().0) {
-            *sums = sum(q);
+        let extreme = extreme(s, x);
+        let by = inverse(-127.0, extreme);
+        let lanes = s.splat(by);
+        let mut total = 0.0;
+        let groups = x.as_chunks::<16>().0.iter().zip(q.as_chunks_mut::<16>().0);
+        for ((x, q), sum) in groups.zip(sums) {
+            let codes = s.sum(encode(s, x, lanes, q));
+            total += codes;
+            *sum = codes as i16;
         }
+        *d = match by {
+            _ if total.is_nan() => f32::NAN,
+            0.0 => 0.0,
+            by => 1.0 / by,
+        };
+    }
+}
+
+/// The value that is farthest from 0, the first of equals. NaN is passed over.
+#[inline(always)]
+fn extreme<S: Simd>(s: S, x: &[f32; 256]) -> f32 {
+    let zero = s.splat(0.0);
+    let (mut high, mut low) = (zero, zero);
+    for x in x.as_chunks::<16>().0 {
+        let x = s.load(x);
+        // The running value comes second: it stays when the new one is NaN.
+        (high, low) = (s.max(x, high), s.min(x, low));
+    }
+    let (high, low) = (s.largest(high), s.largest(s.sub(zero, low)));
+    match () {
+        _ if high > low => high,
+        _ if low > high => -low,
+        _ => x.iter().copied().find(|x| x.abs() == high).unwrap_or(0.0),
     }
 }

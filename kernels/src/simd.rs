@@ -71,6 +71,8 @@ pub trait Simd: Copy {
     fn store(self, v: Self::F32, out: &mut [f32; 16]);
     /// Lane i rounded to half precision (nearest even) at bytes `2i`.
     fn store_f16(self, v: Self::F32, out: &mut [u8; 32]);
+    /// Lane i, a whole number from -128 to 127, at `out[i]`; any code for NaN.
+    fn store_i8(self, v: Self::F32, out: &mut [i8; 16]);
     /// `a + b`.
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// `a - b`.
@@ -90,6 +92,9 @@ pub trait Simd: Copy {
 
     /// The sum of the lanes by the contract's tree: lane i with lane i+8, then i+4, i+2, i+1.
     fn sum(self, v: Self::F32) -> f32;
+
+    /// The largest lane; there is no NaN and no -0.
+    fn largest(self, v: Self::F32) -> f32;
 
     /// Lane i is the i32 at bytes `4i`.
     fn lanes(self, x: &[u8; 64]) -> Self::Lanes;

@@ -7,9 +7,7 @@
 
 use crate::quantize::Codes;
 use crate::simd::{Rows, Simd};
-use crate::weights::{
-    self, COLUMNS, Quad, Small, SmallBlock, SmallTile, Super, SuperTile, chain_steps, offset,
-};
+use crate::weights::{self, COLUMNS, Quad, Small, SmallBlock, Super, Tile, chain_steps, offset};
 
 /// 16 rows of weights.
 #[derive(Clone, Copy)]
@@ -138,8 +136,13 @@ macro_rules! by_tokens {
 
 /// `out[token][row]` for formats whose scales are f32.
 #[inline(always)]
-pub(crate) fn small<S: Simd, B: Small>(s: S, panel: Panel<'_>, x: Codes<'_>, out: &mut [[f32; 16]]) {
-    let mut tile = SmallTile { w: [[0; 64]; 64], d: [[0.0; 16]; 16], m: [[0.0; 16]; 8] };
+pub(crate) fn small<S: Simd, B: Small>(
+    s: S,
+    panel: Panel<'_>,
+    x: Codes<'_>,
+    tile: &mut Tile,
+    out: &mut [[f32; 16]],
+) {
     let rows = Rows::new(panel.w, panel.w.len() / 16);
     let (per_tile, quads) = (COLUMNS / B::WEIGHTS, B::WEIGHTS / 4);
     let n_blocks = panel.n_cols / B::WEIGHTS;
@@ -157,7 +160,7 @@ pub(crate) fn small<S: Simd, B: Small>(s: S, panel: Panel<'_>, x: Codes<'_>, out
             };
             B::unpack(s, rows.skip((i * per_tile + b) * size_of::<B>()), block);
         }
-        let tile = (&tile, n * quads / B::QUADS);
+        let tile = (&*tile, n * quads / B::QUADS);
         by_tokens!(small_tokens::<S, B>(s, tile, x, i * COLUMNS, out));
     }
 }
@@ -165,7 +168,7 @@ pub(crate) fn small<S: Simd, B: Small>(s: S, panel: Panel<'_>, x: Codes<'_>, out
 #[inline(always)]
 fn small_tokens<S: Simd, B: Small, const T: usize>(
     s: S,
-    (tile, n_scales): (&SmallTile, usize),
+    (tile, n_scales): (&Tile, usize),
     x: Block<'_, T>,
     out: &mut [[f32; 16]],
 ) {
@@ -221,29 +224,27 @@ fn small_tokens<S: Simd, B: Small, const T: usize>(
 
 /// `out[token][row]` for formats whose scales are whole numbers.
 #[inline(always)]
-pub(crate) fn superblocks<S: Simd, B: Super>(s: S, panel: Panel<'_>, x: Codes<'_>, out: &mut [[f32; 16]]) {
-    let mut tile = SuperTile {
-        w: [[0; 64]; 64],
-        scales: [[0; 64]; 16],
-        offsets: [[0; 64]; 8],
-        mins: [[0; 64]; 8],
-        d: [0.0; 16],
-        dmin: [0.0; 16],
-    };
+pub(crate) fn superblocks<S: Simd, B: Super>(
+    s: S,
+    panel: Panel<'_>,
+    x: Codes<'_>,
+    tile: &mut Tile,
+    out: &mut [[f32; 16]],
+) {
     let rows = Rows::new(panel.w, panel.w.len() / 16);
     let n_blocks = panel.n_cols / COLUMNS;
     out.fill([0.0; 16]);
     for i in 0..n_blocks {
         panel.prefetch(s, i, n_blocks);
-        B::unpack(s, rows.skip(i * size_of::<B>()), &mut tile);
-        by_tokens!(super_tokens::<S, B>(s, &tile, x, i * COLUMNS, out));
+        B::unpack(s, rows.skip(i * size_of::<B>()), tile);
+        by_tokens!(super_tokens::<S, B>(s, &*tile, x, i * COLUMNS, out));
     }
 }
 
 #[inline(always)]
 fn super_tokens<S: Simd, B: Super, const T: usize>(
     s: S,
-    tile: &SuperTile,
+    tile: &Tile,
     x: Block<'_, T>,
     out: &mut [[f32; 16]],
 ) {
@@ -266,7 +267,7 @@ fn super_tokens<S: Simd, B: Super, const T: usize>(
     if offset::<S>(B::CODES) != 0 {
         pairs(s, &tile.offsets, sum_a, &mut sums);
     }
-    let d = s.load(&tile.d);
+    let d = s.load(&tile.d[0]);
     let mut acc = [d; T];
     for t in 0..T {
         let scale = s.mul(d, s.splat(d_a[t][0]));
@@ -275,7 +276,7 @@ fn super_tokens<S: Simd, B: Super, const T: usize>(
     if B::MIN {
         let mut mins = [zero; T];
         pairs(s, &tile.mins, sum_a, &mut mins);
-        let dmin = s.load(&tile.dmin);
+        let dmin = s.load(&tile.m[0]);
         for t in 0..T {
             let scale = s.sub(s.splat(0.0), s.mul(dmin, s.splat(d_a[t][0])));
             acc[t] = s.mul_add(scale, s.lanes_to_f32(mins[t]), acc[t]);

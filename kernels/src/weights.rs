@@ -24,13 +24,32 @@ pub(crate) enum Codes {
     Signed,
 }
 
-/// [`COLUMNS`] columns of 16 rows in a format whose scales are f32: `(byte - offset) * d + m`.
+/// [`COLUMNS`] columns of 16 rows, unpacked. Which parts are used depends on the format.
 #[repr(C, align(64))]
-pub(crate) struct SmallTile {
+pub(crate) struct Tile {
+    /// Quads of weights.
     pub(crate) w: [Quad; COLUMNS / 4],
-    /// One for every [`Small::QUADS`] quads.
+    /// f32 scales, one for every [`Small::QUADS`] quads; the first is the scale of a superblock's scales.
     pub(crate) d: [[f32; 16]; 16],
+    /// f32 minimums, one for every block; the first is the scale of a superblock's minimums.
     pub(crate) m: [[f32; 16]; 8],
+    /// Whole scales, for every [`Super::QUADS`] quads, in the form of [`Simd::chain_scale`].
+    pub(crate) scales: [Quad; 16],
+    /// Pairs of `-offset * scale`, for groups of 16 columns.
+    pub(crate) offsets: [Quad; 8],
+    /// Pairs of whole minimums, for groups of 16 columns.
+    pub(crate) mins: [Quad; 8],
+}
+
+impl Tile {
+    pub(crate) const EMPTY: Tile = Tile {
+        w: [[0; 64]; 64],
+        d: [[0.0; 16]; 16],
+        m: [[0.0; 16]; 8],
+        scales: [[0; 64]; 16],
+        offsets: [[0; 64]; 8],
+        mins: [[0; 64]; 8],
+    };
 }
 
 /// Where one block of 16 rows is unpacked to.
@@ -40,7 +59,7 @@ pub(crate) struct SmallBlock<'a> {
     pub(crate) m: &'a mut [f32; 16],
 }
 
-/// A format with f32 scales.
+/// A format whose scales are f32: `(byte - offset) * d + m`.
 pub(crate) trait Small: Block {
     /// What the bytes are.
     const CODES: Codes;
@@ -53,21 +72,7 @@ pub(crate) trait Small: Block {
     fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>);
 }
 
-/// 256 columns of 16 rows in a format whose scales are whole numbers: `d * scale * (byte - offset) - dmin * min`.
-#[repr(C, align(64))]
-pub(crate) struct SuperTile {
-    pub(crate) w: [Quad; 64],
-    /// For every [`Super::QUADS`] quads, in the form of [`Simd::chain_scale`].
-    pub(crate) scales: [Quad; 16],
-    /// Pairs of `-offset * scale`, for groups of 16 columns.
-    pub(crate) offsets: [Quad; 8],
-    /// Pairs of minimums, for groups of 16 columns.
-    pub(crate) mins: [Quad; 8],
-    pub(crate) d: [f32; 16],
-    pub(crate) dmin: [f32; 16],
-}
-
-/// A format with whole scales.
+/// A format whose scales are whole numbers: `d * scale * (byte - offset) - dmin * min`.
 pub(crate) trait Super: Block {
     /// What the bytes are.
     const CODES: Codes;
@@ -77,7 +82,7 @@ pub(crate) trait Super: Block {
     const MIN: bool = false;
 
     /// Unpacks one block of 16 rows.
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile);
 }
 
 /// What is subtracted from the bytes of a tile.
@@ -115,7 +120,8 @@ fn bits<S: Simd>(s: S, v: S::Lanes, n: u32, mask: u8) -> S::Lanes {
 /// In every byte four bits of `low` from bit `n`, then two of `high` from bit `m`.
 #[inline(always)]
 fn joined_bits<S: Simd>(s: S, low: S::Lanes, n: u32, high: S::Lanes, m: u32) -> S::Lanes {
-    s.or(bits(s, low, n, 15), s.shl(bits(s, high, m, 3), 4))
+    let high = if m < 4 { s.shl(high, 4 - m) } else { s.shr(high, m - 4) };
+    s.or(bits(s, low, n, 15), s.and(high, splat_bytes(s, 0x30)))
 }
 
 /// Stores signed bytes as the ISA's chains take them.
@@ -301,7 +307,7 @@ fn pair<S: Simd>(s: S, low: S::Lanes, high: S::Lanes) -> S::Lanes {
     s.or(s.and(low, s.splat_lanes(0xffff)), s.shl(high, 16))
 }
 
-impl SuperTile {
+impl Tile {
     /// Sets the scale of group `g` of `B` and, from it, the offsets.
     #[inline(always)]
     fn set_scale<S: Simd, B: Super>(&mut self, s: S, g: usize, scale: S::Lanes) {
@@ -335,7 +341,7 @@ impl SuperTile {
     /// Scales, minimums and their factors of [`BlockQ4K`] and [`BlockQ5K`], from their first 16 bytes.
     #[inline(always)]
     fn set_six_bit_scales<S: Simd, B: Super>(&mut self, s: S, [d, low, mid, high]: [S::Lanes; 4]) {
-        two_halves(s, d, &mut self.d, &mut self.dmin);
+        two_halves(s, d, &mut self.d[0], &mut self.m[0]);
         let scales = [bits(s, low, 0, 63), joined_bits(s, high, 0, low, 6)];
         let mins = [bits(s, mid, 0, 63), joined_bits(s, high, 4, mid, 6)];
         for g in 0..8 {
@@ -348,7 +354,7 @@ impl SuperTile {
     /// The scale of the scales, half-precision in the low half of each lane.
     #[inline(always)]
     fn set_d<S: Simd>(&mut self, s: S, d: S::Lanes) {
-        s.store(s.halves(d), &mut self.d);
+        s.store(s.halves(d), &mut self.d[0]);
     }
 }
 
@@ -360,7 +366,7 @@ fn two_bits<S: Simd>(
     rows: Rows<'_>,
     at: usize,
     f: impl Fn(S::Lanes, usize, usize, usize) -> S::Lanes,
-    out: &mut SuperTile,
+    out: &mut Tile,
 ) {
     for half in 0..2 {
         for part in 0..2 {
@@ -380,9 +386,9 @@ impl Super for BlockQ2K {
     const QUADS: usize = 4;
     const MIN: bool = true;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
         let packed = s.gather(rows, 0);
-        two_halves(s, s.gather_one(rows, 80), &mut out.d, &mut out.dmin);
+        two_halves(s, s.gather_one(rows, 80), &mut out.d[0], &mut out.m[0]);
         out.set_scales::<S, Self>(s, packed.map(|v| bits(s, v, 0, 15)));
         for (q, v) in packed.into_iter().enumerate() {
             let mins = bits(s, v, 4, 15);
@@ -406,7 +412,7 @@ impl Super for BlockQ3K {
     const CODES: Codes = Codes::Unsigned { max: 7, offset: 4 };
     const QUADS: usize = 4;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
         // The last 16 bytes: two of codes, 12 of scales, two of `d`.
         let end = s.gather(rows, 94);
         out.set_d(s, s.shr(end[3], 16));
@@ -458,7 +464,7 @@ impl Super for BlockQ4K {
     const QUADS: usize = 8;
     const MIN: bool = true;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
         out.set_six_bit_scales::<S, Self>(s, s.gather(rows, 0));
         runs_of_nibbles(
             s,
@@ -476,7 +482,7 @@ impl Super for BlockQ5K {
     const QUADS: usize = 8;
     const MIN: bool = true;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
         out.set_six_bit_scales::<S, Self>(s, s.gather(rows, 0));
         let high = [s.gather(rows, 16), s.gather(rows, 32)];
         runs_of_nibbles(
@@ -485,7 +491,11 @@ impl Super for BlockQ5K {
             48,
             &mut out.w,
             #[inline(always)]
-            |v, run, quad| s.or(v, s.shl(bits(s, high[quad / 4][quad % 4], run as u32, 1), 4)),
+            |v, run, quad| {
+                let high = high[quad / 4][quad % 4];
+                let fifth = if run < 4 { s.shl(high, 4 - run as u32) } else { s.shr(high, run as u32 - 4) };
+                s.or(v, s.and(fifth, splat_bytes(s, 16)))
+            },
         );
     }
 }
@@ -494,7 +504,7 @@ impl Super for BlockQ6K {
     const CODES: Codes = Codes::Unsigned { max: 63, offset: 32 };
     const QUADS: usize = 4;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
         out.set_scales::<S, Self>(s, s.gather(rows, 192));
         out.set_d(s, s.shr(s.gather_one(rows, 206), 16));
         for half in 0..2 {
@@ -517,7 +527,7 @@ impl Super for BlockIQ4XS {
     const CODES: Codes = Codes::Signed;
     const QUADS: usize = 8;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
         let [first, low, _, _] = s.gather(rows, 0);
         out.set_d(s, first);
         for g in 0..8 {
@@ -542,7 +552,7 @@ impl Super for BlockTQ1_0 {
     const CODES: Codes = Codes::Unsigned { max: 2, offset: 1 };
     const QUADS: usize = 8;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
         out.set_d(s, s.shr(s.gather_one(rows, 50), 16));
         let one = s.splat_lanes(1);
         (0..8).for_each(|g| out.set_scale::<S, Self>(s, g, one));
@@ -564,7 +574,7 @@ impl Super for BlockTQ2_0 {
     const CODES: Codes = Codes::Unsigned { max: 2, offset: 1 };
     const QUADS: usize = 8;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut SuperTile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
         out.set_d(s, s.shr(s.gather_one(rows, 62), 16));
         let one = s.splat_lanes(1);
         (0..8).for_each(|g| out.set_scale::<S, Self>(s, g, one));

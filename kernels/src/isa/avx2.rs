@@ -114,6 +114,16 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         }
     }
     #[inline(always)]
+    fn store_i8(self, v: [__m256; 2], out: &mut [i8; 16]) {
+        unsafe {
+            let words = _mm256_packs_epi32(_mm256_cvtps_epi32(v[0]), _mm256_cvtps_epi32(v[1]));
+            // Packed within 128 bits; then the four groups of four are put in order.
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+            let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            _mm_storeu_si128(out.as_mut_ptr().cast(), bytes);
+        }
+    }
+    #[inline(always)]
     fn add(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
         unsafe { [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])] }
     }
@@ -158,6 +168,16 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
             let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
             let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+
+    #[inline(always)]
+    fn largest(self, v: [__m256; 2]) -> f32 {
+        unsafe {
+            let eight = _mm256_max_ps(v[0], v[1]);
+            let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
         }
     }
 

@@ -79,6 +79,13 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
         }
     }
     #[inline(always)]
+    fn store_i8(self, v: __m512, out: &mut [i8; 16]) {
+        unsafe {
+            let bytes = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v));
+            _mm_storeu_si128(out.as_mut_ptr().cast(), bytes);
+        }
+    }
+    #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {
         unsafe { _mm512_add_ps(a, b) }
     }
@@ -120,6 +127,16 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
             let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
             let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+
+    #[inline(always)]
+    fn largest(self, v: __m512) -> f32 {
+        unsafe {
+            let eight = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+            let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
         }
     }
 

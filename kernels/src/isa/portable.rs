@@ -71,6 +71,10 @@ impl Simd for Portable {
         }
     }
     #[inline(always)]
+    fn store_i8(self, v: [f32; 16], out: &mut [i8; 16]) {
+        *out = v.map(|v| v as i8);
+    }
+    #[inline(always)]
     fn add(self, a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
         std::array::from_fn(|i| a[i] + b[i])
     }
@@ -107,6 +111,11 @@ impl Simd for Portable {
         let eight: [f32; 8] = std::array::from_fn(|i| v[i] + v[i + 8]);
         let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
         (four[0] + four[2]) + (four[1] + four[3])
+    }
+
+    #[inline(always)]
+    fn largest(self, v: [f32; 16]) -> f32 {
+        v.into_iter().fold(f32::NEG_INFINITY, f32::max)
     }
 
     #[inline(always)]
