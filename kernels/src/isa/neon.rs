@@ -128,6 +128,15 @@ impl<Q: Quad> Simd for Neon<Q> {
         }
     }
     #[inline(always)]
+    fn store_i8(self, v: [float32x4_t; 4], out: &mut [i8; 16]) {
+        unsafe {
+            let words = |i: usize| vqmovn_s32(vcvtnq_s32_f32(v[i]));
+            let low = vqmovn_s16(vcombine_s16(words(0), words(1)));
+            let high = vqmovn_s16(vcombine_s16(words(2), words(3)));
+            vst1q_s8(out.as_mut_ptr(), vcombine_s8(low, high));
+        }
+    }
+    #[inline(always)]
     fn add(self, a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [float32x4_t; 4] {
         from_fn(|i| unsafe { vaddq_f32(a[i], b[i]) })
     }
@@ -170,6 +179,11 @@ impl<Q: Quad> Simd for Neon<Q> {
             let two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
             vaddv_f32(two)
         }
+    }
+
+    #[inline(always)]
+    fn largest(self, v: [float32x4_t; 4]) -> f32 {
+        unsafe { vmaxvq_f32(vmaxq_f32(vmaxq_f32(v[0], v[1]), vmaxq_f32(v[2], v[3]))) }
     }
 
     #[inline(always)]
