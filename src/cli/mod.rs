@@ -68,7 +68,7 @@ enum Command {
     Inspect(inspect::Args),
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Tokenize(Box<tokenize::Args>),
-    #[command(allow_negative_numbers = true)]
+    #[command(args_override_self = true, allow_negative_numbers = true)]
     Bench(Box<bench::Args>),
     Completions(completions::Args),
 }

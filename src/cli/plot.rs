@@ -6,7 +6,7 @@ use plotters::prelude::*;
 
 use super::error::{Failure, Result};
 
-/// Lines over a common axis.
+/// Lines over a common axis of whole numbers.
 pub struct Chart {
     pub title: String,
     pub x_label: String,
@@ -20,7 +20,12 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-const SIZE: (u32, u32) = (960, 600);
+/// Pixels of the whole and of the words in it.
+const SIZE: (u32, u32) = (1100, 600);
+const TEXT: u32 = 16;
+/// Pixels of a line of the legend, and of the stroke in front of its label.
+const LEGEND_LINE: i32 = 24;
+const STROKE: i32 = 24;
 
 impl Chart {
     /// The chart as the text of an SVG file.
@@ -39,37 +44,32 @@ impl Chart {
         let (x, y) = (axis(points().map(|p| p.0)), axis(points().map(|p| p.1).chain([0.0])));
 
         area.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(area)
+        let longest = self.lines.iter().map(|line| line.label.chars().count() as u32).max().unwrap_or(0);
+        let legend_width = (STROKE as u32 + 30 + longest * TEXT * 5 / 9).min(SIZE.0 / 2);
+        let (area, legend) = area.split_horizontally(SIZE.0 - legend_width);
+        let mut chart = ChartBuilder::on(&area)
             .caption(&self.title, text(24))
             .margin(14)
-            .x_label_area_size(44)
-            .y_label_area_size(64)
+            .x_label_area_size(48)
+            .y_label_area_size(84)
             .build_cartesian_2d(x, y)?;
         chart
             .configure_mesh()
             .x_desc(&self.x_label)
             .y_desc(&self.y_label)
             .x_label_formatter(&|x| if x.fract() == 0.0 { format!("{x}") } else { String::new() })
+            .y_label_formatter(&|y| format!("{}", (y * 1000.0).round() / 1000.0))
             .axis_desc_style(text(18))
-            .label_style(text(16))
+            .label_style(text(TEXT))
             .light_line_style(TRANSPARENT)
             .draw()?;
         for (i, line) in self.lines.iter().enumerate() {
-            let color = Palette99::pick(i).to_rgba();
-            let style = color.stroke_width(2);
-            let points = line.points.iter().copied();
-            chart
-                .draw_series(LineSeries::new(points, color.filled()).point_size(4))?
-                .label(&line.label)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style));
+            let style = Palette99::pick(i).filled().stroke_width(2);
+            chart.draw_series(LineSeries::new(line.points.iter().copied(), style).point_size(4))?;
+            let y = 70 + LEGEND_LINE * i as i32;
+            legend.draw(&PathElement::new([(0, y), (STROKE, y)], style))?;
+            legend.draw(&Text::new(line.label.as_str(), (STROKE + 8, y - TEXT as i32 / 2), text(TEXT)))?;
         }
-        chart
-            .configure_series_labels()
-            .label_font(text(16))
-            .position(SeriesLabelPosition::LowerRight)
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.3))
-            .draw()?;
         area.present()
     }
 }

@@ -15,6 +15,8 @@ pub fn of(rows: &[Row]) -> Chart {
     let mut parts: Vec<Part> = vec![
         ("", |row| row.model_type.clone()),
         ("", |row| row.test.model.display().to_string()),
+        ("ngl ", |row| row.test.n_gpu_layers.to_string()),
+        ("fa ", |row| row.test.flash_attn.to_string()),
         ("lm ", |row| row.test.load_mode.name().to_owned()),
         ("b ", |row| row.test.n_batch.to_string()),
         ("ub ", |row| row.test.n_ubatch.to_string()),

@@ -34,7 +34,7 @@ use plan::{Lists, LoadMode, Test};
 use row::{Machine, Row};
 use subject::Subject;
 
-/// Measure tokens per second, and how much of the machine that is
+/// Measure tokens per second, and how much of what the machine allows that is
 ///
 /// Flags, tests and output formats are those of llama.cpp's llama-bench. ppN evaluates a prompt of N random tokens,
 /// tgN evaluates N tokens one by one; "@ dN" says that N positions were in the context before. Lists, like 1,2,4 or
@@ -73,7 +73,6 @@ pub struct Args {
         value_name = "N",
         default_value_t = 5,
         value_parser = clap::value_parser!(u32).range(1..),
-        overrides_with = "repetitions",
         help_heading = "Tests"
     )]
     repetitions: u32,
@@ -83,7 +82,6 @@ pub struct Args {
         value_name = "S",
         default_value_t = 0,
         value_parser = clap::value_parser!(u32),
-        overrides_with = "delay",
         help_heading = "Tests"
     )]
     delay: u32,
@@ -110,7 +108,7 @@ pub struct Args {
     #[arg(long, value_name = "MODE,..", value_delimiter = ',', help_heading = "Computation")]
     load_mode: Vec<LoadMode>,
     /// Instruction set, to force a lower one than the CPU has (so does the environment variable QGGUF_ISA)
-    #[arg(long, value_name = "NAME", overrides_with = "isa", help_heading = "Computation")]
+    #[arg(long, value_name = "NAME", help_heading = "Computation")]
     isa: Option<Isa>,
     /// Changes nothing, attention is always fused; printed as given (-fa)
     #[arg(long, value_parser = lists::flash_attention, hide = true)]
@@ -122,29 +120,16 @@ pub struct Args {
     _ignored: Ignored,
 
     /// How results are printed on standard output
-    #[arg(
-        short,
-        long,
-        value_name = "FORMAT",
-        default_value = "md",
-        overrides_with = "output",
-        help_heading = "Output"
-    )]
+    #[arg(short, long, value_name = "FORMAT", default_value = "md", help_heading = "Output")]
     output: Format,
     /// How results are printed on standard error too (-oe)
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        default_value = "none",
-        overrides_with = "output_err",
-        help_heading = "Output"
-    )]
+    #[arg(long, value_name = "FORMAT", default_value = "none", help_heading = "Output")]
     output_err: Format,
     /// Neither measure nor print what the machine allows
     #[arg(long, help_heading = "Output")]
     no_limits: bool,
     /// Draw tokens per second over depth, or over threads if there is one depth, into an SVG file
-    #[arg(long, value_name = "FILE.svg", overrides_with = "plot", help_heading = "Output")]
+    #[arg(long, value_name = "FILE.svg", help_heading = "Output")]
     plot: Option<PathBuf>,
     /// Say on standard error what is being done
     #[arg(long, help_heading = "Output")]
