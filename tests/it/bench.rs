@@ -335,7 +335,7 @@ fn a_test_may_go_beyond_the_trained_context() {
 
 #[test]
 fn the_last_of_a_repeated_flag_that_is_no_list_wins() {
-    let rows = jsonl(&mut bench("-o csv -o jsonl -r 2 -r 3 -p 1 -n 0"));
+    let rows = jsonl(&mut bench("-o csv -o jsonl -r 2 -r 3 -p 1 -n 0 --no-warmup"));
     assert_eq!(rows[0]["samples_ns"].as_array().unwrap().len(), 3);
 }
 

@@ -77,13 +77,7 @@ pub struct Args {
     )]
     repetitions: u32,
     /// Seconds to wait before each test
-    #[arg(
-        long,
-        value_name = "S",
-        default_value_t = 0,
-        value_parser = clap::value_parser!(u32),
-        help_heading = "Tests"
-    )]
+    #[arg(long, value_name = "S", default_value_t = 0, help_heading = "Tests")]
     delay: u32,
     /// Start without running each test once unmeasured
     #[arg(long, help_heading = "Tests")]
