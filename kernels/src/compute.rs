@@ -47,8 +47,14 @@ impl Compute {
 
     /// `out` = RMS norm of the rows of `x`, which are as long as `weight`.
     pub fn rms_norm(&mut self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-        out.copy_from_slice(x);
-        self.rms_norm_in_place(out, weight, eps);
+        let n = weight.len();
+        assert!(x.len() == out.len() && x.len().is_multiple_of(n));
+        let table = self.kernels.table();
+        self.by_rows(out, n, |i, row| {
+            row.copy_from_slice(&x[i * n..(i + 1) * n]);
+            // SAFETY: the table belongs to this CPU, as in all calls below.
+            unsafe { (table.rms_norm)(row, weight, eps) }
+        });
     }
 
     /// RMS norm of the rows of `x`, which are as long as `weight`.
@@ -57,7 +63,7 @@ impl Compute {
         assert!(x.len().is_multiple_of(n));
         let table = self.kernels.table();
         self.by_rows(x, n, |_, row| {
-            // SAFETY: the table belongs to this CPU, as in all calls below.
+            // SAFETY: see above.
             unsafe { (table.rms_norm)(row, weight, eps) }
         });
     }
@@ -127,7 +133,11 @@ impl Compute {
     ) {
         let row = n_heads * head_dim;
         assert!(x.len() == table.n_tokens() * row && table.n_dims() <= head_dim);
-        self.by_rows(x, row, |token, row| table.rotate(token, row, head_dim, layout));
+        let kernels = self.kernels.table();
+        self.by_rows(x, row, |token, row| {
+            // SAFETY: see above.
+            unsafe { (kernels.rotate)(row, head_dim, table.token(token), layout) }
+        });
     }
 
     /// Calls `op(index, row)` for every row of `n` values, many rows a task.

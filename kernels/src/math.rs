@@ -13,27 +13,49 @@ const EXP: [f32; 6] = [0.5, 0.166_666_65, 0.041_666_55, 8.333_452e-3, 1.393_904e
 /// `exp(x)` to 2 ulp; 0 below -104, infinite above 88.73, NaN for NaN.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    let round = s.splat(ROUND);
     // The constants come first, so that a NaN in `x` stays.
     let x = s.min(s.splat(90.0), s.max(s.splat(-105.0), x));
-    let n = s.sub(s.add(s.mul(x, s.splat(std::f32::consts::LOG2_E)), round), round);
+    let (n, r) = reduce(s, x);
+    let e = s.mul_add(s.mul(r, r), tail(s, r), s.add(r, s.splat(1.0)));
+    // 2^n in two steps, since n may be beyond what one f32 power holds.
+    let half = whole(s, s.mul(n, s.splat(0.5)));
+    s.mul(s.mul(e, s.exp2_whole(half)), s.exp2_whole(s.sub(n, half)))
+}
+
+/// `tanh(x) = e / (e + 2)` with `e = exp(2x) - 1`, computed without cancellation: right to 3 ulp, also near 0.
+#[inline(always)]
+pub(crate) fn tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    // Beyond these the result is ±1.
+    let x = s.min(s.splat(10.0), s.max(s.splat(-10.0), x));
+    let (n, r) = reduce(s, s.add(x, x));
+    let power = s.exp2_whole(n);
+    let e = s.mul_add(s.mul(r, r), tail(s, r), r);
+    let e = s.mul_add(power, e, s.sub(power, s.splat(1.0)));
+    s.div(e, s.add(e, s.splat(2.0)))
+}
+
+/// The whole number n next to `x / ln 2`, and `r = x - n ln 2`.
+#[inline(always)]
+fn reduce<S: Simd>(s: S, x: S::F32) -> (S::F32, S::F32) {
+    let n = whole(s, s.mul(x, s.splat(std::f32::consts::LOG2_E)));
     let r = s.mul_add(n, s.splat(-LN2_HIGH), x);
-    let r = s.mul_add(n, s.splat(-LN2_LOW), r);
+    (n, s.mul_add(n, s.splat(-LN2_LOW), r))
+}
+
+/// The nearest whole number, even ones on ties.
+#[inline(always)]
+fn whole<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    s.sub(s.add(x, s.splat(ROUND)), s.splat(ROUND))
+}
+
+/// `(exp(r) - 1 - r) / r²` for |r| <= ln(2)/2.
+#[inline(always)]
+fn tail<S: Simd>(s: S, r: S::F32) -> S::F32 {
     let mut p = s.splat(EXP[5]);
     for c in EXP[..5].iter().rev() {
         p = s.mul_add(p, r, s.splat(*c));
     }
-    let e = s.mul_add(s.mul(r, r), p, s.add(r, s.splat(1.0)));
-    // 2^n in two steps, since n may be beyond what one f32 power holds.
-    let half = s.sub(s.add(s.mul(n, s.splat(0.5)), round), round);
-    s.mul(s.mul(e, s.exp2_whole(half)), s.exp2_whole(s.sub(n, half)))
-}
-
-/// `tanh(x) = 1 - 2 / (exp(2x) + 1)`.
-#[inline(always)]
-pub(crate) fn tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    let e = exp(s, s.add(x, x));
-    s.sub(s.splat(1.0), s.div(s.splat(2.0), s.add(e, s.splat(1.0))))
+    p
 }
 
 /// `x / (1 + exp(-x))`.

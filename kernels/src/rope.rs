@@ -1,6 +1,7 @@
 //! Rotary position embeddings: angles, and their application to heads.
 
 use crate::math::sin_cos;
+use crate::simd::Simd;
 
 /// Which elements of a head are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,8 @@ pub struct RopeParams {
 /// Cosines and sines (times the magnitude), `[token][n_dims / 2]`.
 #[derive(Clone, Debug, Default)]
 pub struct RopeTable {
-    pairs: Vec<(f32, f32)>,
+    cos: Vec<f32>,
+    sin: Vec<f32>,
     n_pairs: usize,
 }
 
@@ -55,7 +57,8 @@ impl RopeParams {
             self.attn_factor * (1.0 + 0.1 * f64::from(1.0 / self.freq_scale).ln() as f32)
         };
         table.n_pairs = n_pairs;
-        table.pairs.clear();
+        table.cos.clear();
+        table.sin.clear();
         for pos in pos0..pos0 + n_tokens {
             let mut base = pos as f32;
             for i in 0..n_pairs {
@@ -64,7 +67,8 @@ impl RopeParams {
                 let mix = ramp(i);
                 let angle = if mix == 0.0 { scaled } else { scaled * (1.0 - mix) + angle * mix };
                 let (sin, cos) = sin_cos(angle);
-                table.pairs.push((cos * magnitude, sin * magnitude));
+                table.cos.push(cos * magnitude);
+                table.sin.push(sin * magnitude);
                 base *= step;
             }
         }
@@ -92,28 +96,14 @@ impl RopeParams {
 }
 
 impl RopeTable {
-    /// Rotates the heads of one token, in place.
-    pub(crate) fn rotate(&self, token: usize, row: &mut [f32], head_dim: usize, layout: RopeLayout) {
-        let pairs = &self.pairs[token * self.n_pairs..(token + 1) * self.n_pairs];
-        for head in row.chunks_exact_mut(head_dim) {
-            match layout {
-                RopeLayout::Norm => {
-                    for (x, &pair) in head.as_chunks_mut::<2>().0.iter_mut().zip(pairs) {
-                        *x = rotated(x[0], x[1], pair);
-                    }
-                }
-                RopeLayout::Neox => {
-                    let (first, rest) = head.split_at_mut(self.n_pairs);
-                    for ((x0, x1), &pair) in first.iter_mut().zip(rest).zip(pairs) {
-                        [*x0, *x1] = rotated(*x0, *x1, pair);
-                    }
-                }
-            }
-        }
+    /// Cosines and sines of a token's pairs.
+    pub(crate) fn token(&self, token: usize) -> [&[f32]; 2] {
+        let pairs = token * self.n_pairs..(token + 1) * self.n_pairs;
+        [&self.cos[pairs.clone()], &self.sin[pairs]]
     }
 
     pub(crate) fn n_tokens(&self) -> usize {
-        self.pairs.len() / self.n_pairs.max(1)
+        self.cos.len() / self.n_pairs.max(1)
     }
 
     pub(crate) fn n_dims(&self) -> usize {
@@ -121,8 +111,34 @@ impl RopeTable {
     }
 }
 
-/// Unfused on purpose: the same bits with and without FMA.
+/// Rotates the heads of one token, in place. Plain loops, which the compiler turns into vector operations: with
+/// each product rounded there is only one possible result.
 #[inline(always)]
-fn rotated(x0: f32, x1: f32, (cos, sin): (f32, f32)) -> [f32; 2] {
+pub(crate) fn rotate<S: Simd>(
+    _: S,
+    row: &mut [f32],
+    head_dim: usize,
+    [cos, sin]: [&[f32]; 2],
+    layout: RopeLayout,
+) {
+    for head in row.chunks_exact_mut(head_dim) {
+        match layout {
+            RopeLayout::Norm => {
+                for ((x, &cos), &sin) in head.as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin) {
+                    *x = rotated(x[0], x[1], cos, sin);
+                }
+            }
+            RopeLayout::Neox => {
+                let (first, rest) = head.split_at_mut(cos.len());
+                for (((x0, x1), &cos), &sin) in first.iter_mut().zip(rest).zip(cos).zip(sin) {
+                    [*x0, *x1] = rotated(*x0, *x1, cos, sin);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn rotated(x0: f32, x1: f32, cos: f32, sin: f32) -> [f32; 2] {
     [x0 * cos - x1 * sin, x0 * sin + x1 * cos]
 }

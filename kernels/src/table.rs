@@ -38,6 +38,7 @@ macro_rules! kernels {
             fn softcap(x: &mut [f32], cap: f32) => $crate::rows::softcap;
             fn exp(x: &mut [f32]) => $crate::rows::exp;
             fn softmax(x: &mut [f32]) => $crate::rows::softmax;
+            fn rotate(row: &mut [f32], head_dim: usize, angles: [&[f32]; 2], layout: $crate::RopeLayout) => $crate::rope::rotate;
             fn largest(x: &[f32]) -> f32 => $crate::rows::largest;
 
             fn largest_and_nan(x: &[f32]) -> (f32, bool) => $crate::vocabulary::largest_and_nan;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use qgguf_gguf::GgmlType;
 use qgguf_gguf::dequantize::dequantize_row;
-use qgguf_kernels::{
-    AttentionParams, Compute, Isa, Kernels, KvLayer, KvType, MatmulJob, Matrix, RopeLayout, RopeParams,
-    RopeTable, sin_cos,
-};
+use qgguf_kernels::{Compute, Isa, Kernels, MatmulJob, Matrix, sin_cos};
+
+mod common;
+use common::{Random, assert_same_bits, ulps};
 
 /// The folder of reference data, or `None` with a visible note; its absence fails in CI.
 fn fixtures(test: &str) -> Option<PathBuf> {
@@ -28,30 +28,6 @@ const TYPES: [GgmlType; 19] = {
         TQ2_0, MXFP4, NVFP4,
     ]
 };
-
-/// Small numbers from a fixed sequence (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn f32(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    fn f32s(&mut self, n: usize) -> Vec<f32> {
-        (0..n).map(|_| self.f32()).collect()
-    }
-
-    fn bytes(&mut self, n: usize) -> Vec<u8> {
-        (0..n).map(|_| self.next() as u8).collect()
-    }
-}
 
 /// Where the half-precision scales of a block are.
 fn scale_fields(ty: GgmlType) -> &'static [usize] {
@@ -97,14 +73,6 @@ fn product(isa: Isa, n_threads: usize, ty: GgmlType, w: &[u8], x: &[f32], n_cols
     let w = Matrix::new(ty, n_cols, n_rows, w).unwrap();
     compute.matmul(x, n_tokens, &mut [MatmulJob { w, out: &mut out }]);
     out
-}
-
-fn assert_same_bits(a: &[f32], b: &[f32], what: &str) {
-    assert_eq!(a.len(), b.len(), "{what}");
-    for (i, (a, b)) in a.iter().zip(b).enumerate() {
-        let same = a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
-        assert!(same, "{what}: value {i} is {a:e} or {b:e}");
-    }
 }
 
 #[test]
@@ -241,12 +209,6 @@ fn experts_give_the_bits_of_single_products() {
     }
 }
 
-/// Distance in units of the last place of the exact value.
-fn ulps(value: f32, exact: f64) -> f64 {
-    let ulp = f64::from(f32::from_bits((exact as f32).abs().to_bits() + 1)) - f64::from((exact as f32).abs());
-    (f64::from(value) - exact).abs() / ulp
-}
-
 #[test]
 fn exp_is_right_to_two_ulps() {
     let mut random = Random(5);
@@ -262,6 +224,20 @@ fn exp_is_right_to_two_ulps() {
         Kernels::new(isa).unwrap().exp(&mut special);
         assert_eq!(special[..6], [0.0, 0.0, 1.0, 1.0, f32::INFINITY, f32::INFINITY], "{isa}");
         assert!(special[6].is_nan());
+    }
+}
+
+#[test]
+fn tanh_is_right_to_four_ulps_also_near_zero() {
+    let x: Vec<f32> = (0..200_000).map(|i| (i as f32 - 100_000.0) * 1.1e-4).collect();
+    let x = x.iter().flat_map(|&x| [x, x * 1e-3, x * 1e-6]).collect::<Vec<_>>();
+    for isa in Isa::available() {
+        let mut y = x.clone();
+        // With a cap of 1 this is the function itself.
+        Compute::new(Kernels::new(isa).unwrap(), 1).softcap(&mut y, 1.0);
+        for (&x, &y) in x.iter().zip(&y) {
+            assert!(ulps(y, f64::from(x).tanh()) <= 4.0, "{isa}: tanh({x:e}) = {y:e}");
+        }
     }
 }
 
@@ -329,124 +305,6 @@ fn row_operations_are_right_and_the_same_bits() {
     }
 }
 
-/// What attention over some keys and values is made of.
-struct Case {
-    k: Vec<f32>,
-    v: Vec<f32>,
-    q: Vec<f32>,
-    n: usize,
-    dims: (usize, usize),
-    params: AttentionParams,
-}
-
-const N_HEAD_KV: usize = 2;
-
-impl Case {
-    fn new(
-        random: &mut Random,
-        n: usize,
-        dims: (usize, usize),
-        window: Option<usize>,
-        softcap: Option<f32>,
-    ) -> Case {
-        Case {
-            k: random.f32s(n * N_HEAD_KV * dims.0),
-            v: random.f32s(n * N_HEAD_KV * dims.1),
-            q: random.f32s(n * 4 * dims.0),
-            n,
-            dims,
-            params: AttentionParams { n_head: 4, scale: 0.4, softcap, window },
-        }
-    }
-
-    fn run(&self, isa: Isa, n_threads: usize, batch: usize, ty: KvType) -> Vec<f32> {
-        let mut compute = Compute::new(Kernels::new(isa).unwrap(), n_threads);
-        let mut kv = KvLayer::new(ty, ty, N_HEAD_KV, self.dims.0, self.dims.1).unwrap();
-        let mut out = Vec::new();
-        for pos0 in (0..self.n).step_by(batch) {
-            let n = batch.min(self.n - pos0);
-            let part = |x: &[f32], row: usize| x[pos0 * row..(pos0 + n) * row].to_vec();
-            let (row_k, row_v) = (N_HEAD_KV * self.dims.0, N_HEAD_KV * self.dims.1);
-            compute.kv_store(&mut kv, pos0, &part(&self.k, row_k), &part(&self.v, row_v), n);
-            let mut rows = vec![f32::NAN; n * 4 * self.dims.1];
-            compute.attention(&kv, &part(&self.q, 4 * self.dims.0), pos0, n, &self.params, &mut rows);
-            out.extend(rows);
-        }
-        out
-    }
-
-    fn exact(&self) -> Vec<f64> {
-        let mut out = Vec::new();
-        for pos in 0..self.n {
-            for head in 0..4 {
-                let q = &self.q[(pos * 4 + head) * self.dims.0..][..self.dims.0];
-                let first = self.params.window.map_or(0, |w| (pos + 1).saturating_sub(w));
-                let weights: Vec<f64> = (first..=pos)
-                    .map(|p| {
-                        let k = &self.k[(p * N_HEAD_KV + head / 2) * self.dims.0..][..self.dims.0];
-                        let dot: f64 = q.iter().zip(k).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum();
-                        let score = dot * f64::from(self.params.scale);
-                        self.params
-                            .softcap
-                            .map_or(score, |c| f64::from(c) * (score / f64::from(c)).tanh())
-                            .exp()
-                    })
-                    .collect();
-                let total: f64 = weights.iter().sum();
-                out.extend((0..self.dims.1).map(|d| {
-                    let value = |p: usize| f64::from(self.v[(p * N_HEAD_KV + head / 2) * self.dims.1 + d]);
-                    (first..=pos).map(|p| weights[p - first] * value(p)).sum::<f64>() / total
-                }));
-            }
-        }
-        out
-    }
-}
-
-#[test]
-fn attention_is_right_and_the_same_bits_however_it_is_split() {
-    let mut random = Random(8);
-    for (n, dims, window, softcap) in [
-        (1, (16, 16), None, None),
-        (150, (32, 32), None, None),
-        (300, (20, 70), None, Some(2.0)),
-        (300, (128, 128), Some(40), None),
-        (260, (64, 80), Some(129), None),
-    ] {
-        let case = Case::new(&mut random, n, dims, window, softcap);
-        let reference = case.run(Isa::Portable, 1, n, KvType::F32);
-        for (found, exact) in reference.iter().zip(case.exact()) {
-            assert!((f64::from(*found) - exact).abs() < 2e-6, "{n} {dims:?}: {found} {exact}");
-        }
-        for (ty, limit) in [(KvType::F32, 0.0), (KvType::F16, 2e-3), (KvType::Q8_0, 2e-2)] {
-            if !dims.0.is_multiple_of(ty.granularity()) || !dims.1.is_multiple_of(ty.granularity()) {
-                continue;
-            }
-            let stored = case.run(Isa::Portable, 1, n, ty);
-            for (found, exact) in stored.iter().zip(&reference) {
-                assert!((found - exact).abs() <= limit, "{ty:?} {n} {dims:?}: {found} {exact}");
-            }
-            for isa in Isa::available() {
-                for (n_threads, batch) in [(1, 1), (2, 7), (3, 64), (7, 512)] {
-                    let what = format!("{isa} {n_threads} {batch} {ty:?} {n} {dims:?}");
-                    assert_same_bits(&case.run(isa, n_threads, batch, ty), &stored, &what);
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn a_cache_grows_with_use_and_shrinks_again() {
-    let mut compute = Compute::new(Kernels::best(), 1);
-    let mut kv = KvLayer::new(KvType::F16, KvType::F32, 1, 8, 4).unwrap();
-    assert_eq!((kv.len(), kv.bytes()), (0, 0));
-    compute.kv_store(&mut kv, 0, &[0.5; 8 * 129], &[0.5; 4 * 129], 129);
-    assert_eq!((kv.len(), kv.bytes()), (129, 2 * 128 * (8 * 2 + 4 * 4)));
-    kv.truncate(128);
-    assert_eq!((kv.len(), kv.bytes()), (128, 128 * (8 * 2 + 4 * 4)));
-}
-
 #[test]
 fn matrices_that_cannot_be_used_are_refused() {
     let refused =
@@ -470,72 +328,4 @@ fn an_instruction_set_of_another_architecture_is_refused_by_its_name() {
         if cfg!(target_arch = "x86_64") { (Isa::Neon, "aarch64") } else { (Isa::Avx2, "x86_64") };
     let error = Kernels::new(isa).err().unwrap().to_string();
     assert!(error.contains(&format!("{isa} needs the CPU feature \"{architecture}\"")), "{error}");
-}
-
-fn rope(n_dims: usize) -> RopeParams {
-    RopeParams {
-        n_dims,
-        freq_base: 10_000.0,
-        freq_scale: 1.0,
-        ext_factor: 0.0,
-        attn_factor: 1.0,
-        beta_fast: 32.0,
-        beta_slow: 1.0,
-        n_ctx_orig: 4096,
-        factors: None,
-    }
-}
-
-/// Rotates two heads of 8 at positions 5 and 6.
-fn rotated(params: &RopeParams, layout: RopeLayout, x: &[f32]) -> Vec<f32> {
-    let (mut table, mut x) = (RopeTable::default(), x.to_vec());
-    params.fill(&mut table, 5, 2);
-    Compute::new(Kernels::best(), 1).rope(&mut x, 2, 8, &table, layout);
-    x
-}
-
-#[test]
-fn heads_are_rotated_by_the_angle_of_their_position() {
-    let x = Random(9).f32s(32);
-    for (layout, n_dims) in
-        [(RopeLayout::Norm, 8), (RopeLayout::Neox, 8), (RopeLayout::Norm, 6), (RopeLayout::Neox, 4)]
-    {
-        let mut params = rope(n_dims);
-        params.freq_scale = 0.5;
-        params.attn_factor = 1.5;
-        params.factors = Some(vec![1.0, 2.0, 3.0, 4.0][..n_dims / 2].to_vec());
-        let found = rotated(&params, layout, &x);
-        for (i, head) in x.chunks(8).enumerate() {
-            let mut exact: Vec<f64> = head.iter().map(|&v| v.into()).collect();
-            for pair in 0..n_dims / 2 {
-                let frequency = 10_000f64.powf(-2.0 * pair as f64 / n_dims as f64);
-                let angle = 0.5 * (5 + i / 2) as f64 * frequency / (pair + 1) as f64;
-                let (a, b) = match layout {
-                    RopeLayout::Norm => (2 * pair, 2 * pair + 1),
-                    RopeLayout::Neox => (pair, pair + n_dims / 2),
-                };
-                let (x0, x1) = (f64::from(head[a]), f64::from(head[b]));
-                exact[a] = 1.5 * (x0 * angle.cos() - x1 * angle.sin());
-                exact[b] = 1.5 * (x0 * angle.sin() + x1 * angle.cos());
-            }
-            for (found, exact) in found[8 * i..].iter().zip(&exact) {
-                assert!((f64::from(*found) - exact).abs() < 1e-6, "{layout:?} {n_dims}: {found} {exact}");
-            }
-        }
-    }
-}
-
-#[test]
-fn yarn_scales_slow_pairs_only() {
-    let yarn = RopeParams { freq_scale: 0.25, ext_factor: 1.0, attn_factor: 1.0, n_ctx_orig: 64, ..rope(8) };
-    // The fastest pair turns 64 / 2π ~ 10 times over the original context, the slowest 0.01 times: with these
-    // borders the first is not scaled at all and the last fully.
-    let yarn = RopeParams { beta_fast: 8.0, beta_slow: 0.5, ..yarn };
-    let x: Vec<f32> = (0..32).map(|i| if i % 2 == 0 { 1.0 } else { 0.0 }).collect();
-    let found = rotated(&yarn, RopeLayout::Norm, &x);
-    let magnitude = 1.0 + 0.1 * 4f64.ln();
-    let angle = |pair: usize| f64::from(found[2 * pair + 1]).atan2(f64::from(found[2 * pair]));
-    assert!((angle(0) - (5.0 - 2.0 * std::f64::consts::PI)).abs() < 1e-5, "{}", angle(0));
-    assert!((angle(3) - 0.25 * 5.0 * 1e-3).abs() < 1e-6, "{}", angle(3));
-    assert!((f64::from(found[0]).hypot(f64::from(found[1])) - magnitude).abs() < 1e-6);
 }

@@ -10,7 +10,8 @@ use qgguf::sampler::{Sampler, SamplerParams};
 use qgguf::session::{EvalError, Session, SessionOptions};
 use qgguf_gguf::{GgmlType, GgufFile, GgufWriter, Metadata, MetadataArray, MetadataValue, TensorSpec};
 
-use crate::support::tiny_model;
+use crate::fixtures::fixtures;
+use crate::support::{failure, qgguf, tiny_model};
 
 /// Writes the tiny model with changed metadata and tensor records; data is cut or filled up to fit.
 fn changed(to: &Path, metadata: impl FnOnce(&mut Metadata), tensors: impl FnOnce(&mut Vec<TensorSpec>)) {
@@ -177,6 +178,16 @@ fn tiny(n_ctx: usize) -> Session {
     let options = ModelOptions { n_ctx: Some(n_ctx), ..ModelOptions::default() };
     let model = Arc::new(Model::open(tiny_model(), &options).unwrap());
     Session::new(model, &SessionOptions { n_threads: 1, ..SessionOptions::default() }).unwrap()
+}
+
+#[test]
+fn a_cache_of_a_type_that_the_heads_do_not_fit_is_refused() {
+    let Some(dir) = fixtures("a_cache_of_a_type_that_the_heads_do_not_fit_is_refused") else { return };
+    let path = dir.join("gguf/phi3-tiny-F16.gguf");
+    let line = failure(qgguf("run -p And -ctk q8_0 -m").arg(&path), 1);
+    let expected =
+        "phi3-tiny-F16.gguf: keys of 16 values per head cannot be stored as q8_0, which takes 32 at a time";
+    assert!(line.contains(expected), "{line}");
 }
 
 #[test]

@@ -272,19 +272,39 @@ fn logits_are_the_same_bits_for_all_threads_batches_and_instruction_sets() {
         let model = open(&dir.join(format!("gguf/{name}.gguf")));
         let prompts = prompts(&dir, name.rsplit_once('-').unwrap().0);
         let long = prompts.iter().find(|p| p.name == "long").unwrap();
-        let mut reference: Option<Vec<u32>> = None;
-        for isa in Isa::available() {
-            for (n_threads, n_ubatch) in [(1, 512), (2, 1), (3, 7), (7, 64)] {
-                let kernels = Kernels::new(isa).unwrap();
-                let options = SessionOptions { n_threads, n_ubatch, kernels, ..SessionOptions::default() };
-                let mut session = Session::new(model.clone(), &options).unwrap();
-                let mut bits = Vec::new();
-                session
-                    .eval_all(&long.ids, |_, logits| bits.extend(logits.iter().map(|v| v.to_bits())))
-                    .unwrap();
-                let same = *reference.get_or_insert_with(|| bits.clone()) == bits;
-                assert!(same, "{name}: {isa}, {n_threads} threads, batches of {n_ubatch}");
+        for kv in [KvType::F16, KvType::Q8_0] {
+            let mut reference: Option<Vec<u32>> = None;
+            for isa in Isa::available() {
+                for (n_threads, n_ubatch) in [(1, 512), (2, 1), (3, 7), (7, 64)] {
+                    let kernels = Kernels::new(isa).unwrap();
+                    let options = SessionOptions { n_threads, n_ubatch, type_k: kv, type_v: kv, kernels };
+                    let mut session = Session::new(model.clone(), &options).unwrap();
+                    let mut bits = Vec::new();
+                    session
+                        .eval_all(&long.ids, |_, logits| bits.extend(logits.iter().map(|v| v.to_bits())))
+                        .unwrap();
+                    let same = *reference.get_or_insert_with(|| bits.clone()) == bits;
+                    let kv = kv.name();
+                    assert!(same, "{name}: {isa}, {n_threads} threads, batches of {n_ubatch}, {kv} cache");
+                }
             }
+        }
+    }
+}
+
+#[test]
+fn smaller_types_of_the_cache_move_the_logits_little() {
+    let Some(dir) = fixtures("smaller_types_of_the_cache_move_the_logits_little") else { return };
+    for name in ["qwen3-tiny", "llama-tiny", "gemma3-tiny", "qwen2-odd", "mistral-tiny"] {
+        let model = open(&dir.join(format!("gguf/{name}-F16.gguf")));
+        let prompts = prompts(&dir, name);
+        let long = prompts.iter().find(|p| p.name == "long").unwrap();
+        let logits = |kv| session(&model, kv).eval(&long.ids).unwrap().to_vec();
+        let exact = logits(KvType::F32);
+        // Logits between -6 and 6. Seen: up to 7e-3 and 9e-2.
+        for (kv, limit) in [(KvType::F16, 0.01), (KvType::Q8_0, 0.12)] {
+            let distance = max_distance(&logits(kv), &exact);
+            assert!(0.0 < distance && distance < limit, "{name}: {distance} with a {} cache", kv.name());
         }
     }
 }

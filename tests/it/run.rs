@@ -218,6 +218,8 @@ fn the_settings_in_force_are_said() {
     assert!(said("--samplers top_k;temperature;xtc").contains("not available: xtc"));
     let verbose = said("-v -ctk f32");
     assert!(verbose.contains("keys f32, values f16") && verbose.contains("mapped"), "{verbose}");
+    let verbose = said("-v -ctk q8_0 -ctv Q8_0");
+    assert!(verbose.contains("keys q8_0, values q8_0"), "{verbose}");
 }
 
 #[test]

@@ -260,25 +260,25 @@ pub(crate) struct Rows<'a> {
 /// Stores rows in a block.
 #[inline(always)]
 pub(crate) fn pack<S: Simd>(s: S, form: Form, rows: Rows<'_>, block: &mut [u8]) {
-    let piece_bytes = form.ty.row_bytes(QUANTS);
+    let Form { side, ty, dim } = form;
     for i in 0..rows.n {
         let at = rows.first + i;
-        let x = &rows.x[i * rows.stride..][..form.dim];
-        for (p, x) in x.chunks(QUANTS).enumerate() {
+        let x = &rows.x[i * rows.stride..][..dim];
+        if side == Side::Values && ty != KvType::Q8_0 {
+            encode(s, ty, x, &mut block[at * ty.row_bytes(dim)..][..ty.row_bytes(dim)]);
+            continue;
+        }
+        let tiles = block.chunks_mut(ty.row_bytes(QUANTS) * BLOCK);
+        for (x, tile) in x.chunks(QUANTS).zip(tiles) {
             let mut piece = [0; 4 * QUANTS];
-            let piece = encode(s, form.ty, x, &mut piece);
-            let tile = &mut block[p * piece_bytes * BLOCK..];
-            match (form.side, form.ty) {
-                (Side::Keys, KvType::F16) => scatter::<2>(piece, tile, at),
-                (Side::Keys, KvType::F32) => scatter::<4>(piece, tile, at),
-                (Side::Values, KvType::F16 | KvType::F32) => {
-                    let start = at * form.ty.row_bytes(form.dim) + p * piece_bytes;
-                    block[start..start + piece.len()].copy_from_slice(piece);
-                }
-                (side, KvType::Q8_0) => {
+            encode(s, ty, x, &mut piece);
+            match ty {
+                KvType::F16 => scatter::<2>(&piece, tile, at),
+                KvType::F32 => scatter::<4>(&piece, tile, at),
+                KvType::Q8_0 => {
                     let (scales, codes) = tile.split_at_mut(SCALE * BLOCK);
-                    let (scale, piece) = piece.split_at(SCALE);
-                    scatter::<SCALE>(scale, scales, at);
+                    scatter::<SCALE>(&piece, scales, at);
+                    let piece = &piece[SCALE..][..QUANTS];
                     match side {
                         Side::Keys => scatter::<1>(piece, codes, at),
                         Side::Values => codes[at * QUANTS..][..QUANTS].copy_from_slice(piece),
@@ -289,17 +289,18 @@ pub(crate) fn pack<S: Simd>(s: S, form: Form, rows: Rows<'_>, block: &mut [u8]) 
     }
 }
 
-/// Puts each number of `N` bytes at position `at` of its row of 32.
+/// Puts each number of `N` bytes at position `at` of its row of 32; as many as there are rows.
 #[inline(always)]
-fn scatter<const N: usize>(numbers: &[u8], block: &mut [u8], at: usize) {
-    for (number, row) in numbers.as_chunks::<N>().0.iter().zip(block.chunks_exact_mut(N * BLOCK)) {
-        row[at * N..(at + 1) * N].copy_from_slice(number);
+fn scatter<const N: usize>(numbers: &[u8], tile: &mut [u8], at: usize) {
+    let rows = tile.as_chunks_mut::<N>().0.as_chunks_mut::<BLOCK>().0;
+    for (number, row) in numbers.as_chunks::<N>().0.iter().zip(rows) {
+        row[at] = *number;
     }
 }
 
-/// Up to 32 values as `ty`; returns the part of `out` that they take.
+/// Values as `ty`, the first bytes of `out`; up to 32 of them if they share a scale.
 #[inline(always)]
-fn encode<'a, S: Simd>(s: S, ty: KvType, x: &[f32], out: &'a mut [u8; 4 * QUANTS]) -> &'a [u8] {
+fn encode<S: Simd>(s: S, ty: KvType, x: &[f32], out: &mut [u8]) {
     match ty {
         KvType::F32 => {
             for (out, x) in out.as_chunks_mut::<4>().0.iter_mut().zip(x) {
@@ -307,8 +308,15 @@ fn encode<'a, S: Simd>(s: S, ty: KvType, x: &[f32], out: &'a mut [u8; 4 * QUANTS
             }
         }
         KvType::F16 => {
-            for (x, out) in x.chunks(16).zip(out.as_chunks_mut::<32>().0) {
-                s.store_f16(load_tail(s, x), out);
+            let (body, tail) = x.as_chunks::<16>();
+            let (out_body, out_tail) = out.split_at_mut(32 * body.len());
+            for (x, out) in body.iter().zip(out_body.as_chunks_mut::<32>().0) {
+                s.store_f16(s.load(x), out);
+            }
+            if !tail.is_empty() {
+                let mut last = [0; 32];
+                s.store_f16(load_tail(s, tail), &mut last);
+                out_tail[..2 * tail.len()].copy_from_slice(&last[..2 * tail.len()]);
             }
         }
         KvType::Q8_0 => {
@@ -324,7 +332,6 @@ fn encode<'a, S: Simd>(s: S, ty: KvType, x: &[f32], out: &'a mut [u8; 4 * QUANTS
             }
         }
     }
-    &out[..ty.row_bytes(x.len())]
 }
 
 /// Widens a block to f32: rows of [`Form::width`] vectors, the last one padded with zeros.

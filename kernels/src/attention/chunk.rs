@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use super::AttentionParams;
 use super::cache::{BLOCK, BLOCKS, CHUNK, KvLayer, unpack};
-use crate::math::{exp, tanh};
-use crate::rows::exp_sum;
-use crate::simd::{Simd, map_in_place};
+use crate::math::exp;
+use crate::rows;
+use crate::simd::Simd;
 
 /// Vectors of scores per query.
 const SCORES: usize = CHUNK / 16;
@@ -148,25 +148,13 @@ fn weigh<S: Simd>(s: S, params: &AttentionParams, visible: Range<usize>, scores:
     let start = visible.start / 16 * 16;
     let end = visible.end.next_multiple_of(16);
     let scores = &mut scores[start..end];
-    let scale = s.splat(params.scale);
-    map_in_place(
-        s,
-        scores,
-        #[inline(always)]
-        |x| s.mul(x, scale),
-    );
+    rows::scale(s, scores, params.scale);
     if let Some(cap) = params.softcap {
-        let cap = s.splat(cap);
-        map_in_place(
-            s,
-            scores,
-            #[inline(always)]
-            |x| s.mul(cap, tanh(s, s.div(x, cap))),
-        );
+        rows::softcap(s, scores, cap);
     }
     scores[..visible.start - start].fill(f32::NEG_INFINITY);
     scores[visible.end - start..].fill(f32::NEG_INFINITY);
-    let (max, sum) = exp_sum(s, scores);
+    let (max, sum) = rows::exp_sum(s, scores);
     [max, sum]
 }
 
@@ -312,12 +300,6 @@ pub(crate) fn merge<S: Simd>(s: S, totals: &mut [f32], states: &[f32], state_len
 pub(crate) fn finish<S: Simd>(s: S, totals: &[f32], out: &mut [f32], dim: usize) {
     for (total, out) in totals.chunks_exact(state_len(dim)).zip(out.chunks_exact_mut(dim)) {
         out.copy_from_slice(&total[16..16 + dim]);
-        let inverse = s.splat(1.0 / total[1]);
-        map_in_place(
-            s,
-            out,
-            #[inline(always)]
-            |x| s.mul(x, inverse),
-        );
+        rows::scale(s, out, 1.0 / total[1]);
     }
 }
