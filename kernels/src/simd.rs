@@ -5,6 +5,8 @@
 //! of 32 bits, one for each row of a tile of weights; its bytes are little-endian. Every operation is exactly
 //! specified, so that all implementations give the same bits.
 
+use crate::weights::{COLUMNS, Quad};
+
 /// 16 rows of bytes, `stride` apart: what a tile is unpacked from.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
@@ -138,6 +140,19 @@ pub trait Simd: Copy {
     fn chain(self, sums: Self::Lanes, w: Self::Lanes, a: i32) -> Self::Lanes;
     /// [`Simd::chain`] for signed weights, if chains take them. A chain in i16 holds one step.
     fn chain_signed(self, sums: Self::Lanes, w: Self::Lanes, a: i32) -> Self::Lanes;
+    /// Continues the chains of `T` tokens, by signed weights or not: the first quad of `w` meets the quad `first` of
+    /// each token's codes, and so on.
+    #[inline(always)]
+    fn chains<const T: usize>(
+        self,
+        signed: bool,
+        w: &[Quad],
+        first: usize,
+        codes: &[&[i8; COLUMNS]; T],
+        sums: &mut [Self::Lanes; T],
+    ) {
+        chains_by_quads(self, signed, w, first, codes, sums);
+    }
     /// Ends a chain that was begun at `from`.
     fn chain_end(self, from: Self::Lanes, sums: Self::Lanes) -> Self::Lanes;
     /// Whole numbers that fit i16, in the form that [`Simd::chain_scaled`] multiplies by.
@@ -150,6 +165,28 @@ pub trait Simd: Copy {
     /// Asks for the cache line at `p`, which is not read otherwise.
     #[inline(always)]
     fn prefetch(self, _: *const u8) {}
+}
+
+/// [`Simd::chains`], a quad at a time.
+#[inline(always)]
+pub(crate) fn chains_by_quads<S: Simd, const T: usize>(
+    s: S,
+    signed: bool,
+    w: &[Quad],
+    first: usize,
+    codes: &[&[i8; COLUMNS]; T],
+    sums: &mut [S::Lanes; T],
+) {
+    for (i, w) in w.iter().enumerate() {
+        let w = s.lanes(w);
+        let at = 4 * (first + i);
+        for (sums, codes) in sums.iter_mut().zip(codes) {
+            let a = &codes[at..at + 4];
+            let a = i32::from_le_bytes([a[0] as u8, a[1] as u8, a[2] as u8, a[3] as u8]);
+            *sums =
+                if signed && S::SIGNED_CHAINS { s.chain_signed(*sums, w, a) } else { s.chain(*sums, w, a) };
+        }
+    }
 }
 
 /// Loads up to 16 values, the rest 0.

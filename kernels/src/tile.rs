@@ -77,36 +77,6 @@ impl<'a, const T: usize> Block<'a, T> {
         }
         sums
     }
-
-    /// Codes `4 i` to `4 i + 3` of each token.
-    #[inline(always)]
-    fn quad(&self, t: usize, i: usize) -> i32 {
-        let q = &self.q[t][4 * i..4 * i + 4];
-        i32::from_le_bytes([q[0] as u8, q[1] as u8, q[2] as u8, q[3] as u8])
-    }
-}
-
-/// Continues the chains of `T` tokens with the quads from `first`.
-#[inline(always)]
-fn chains<S: Simd, const T: usize>(
-    s: S,
-    codes: weights::Codes,
-    w: &[Quad],
-    first: usize,
-    x: &Block<'_, T>,
-    chains: &mut [S::Lanes; T],
-) {
-    for (i, w) in w.iter().enumerate() {
-        let w = s.lanes(w);
-        for (t, chain) in chains.iter_mut().enumerate() {
-            let a = x.quad(t, first + i);
-            *chain = if codes == weights::Codes::Signed && S::SIGNED_CHAINS {
-                s.chain_signed(*chain, w, a)
-            } else {
-                s.chain(*chain, w, a)
-            };
-        }
-    }
 }
 
 /// Calls `$f::<S, B, T>` for as many tokens at a time as registers hold, then for the rest.
@@ -199,7 +169,7 @@ fn small_tokens<S: Simd, B: Small, const T: usize>(
             for t in 0..T {
                 chain[t] = s.chain_start(sums[t]);
             }
-            chains(s, B::CODES, &tile.w[from..to], from, &x, &mut chain);
+            s.chains(B::CODES == weights::Codes::Signed, &tile.w[from..to], from, &x.q, &mut chain);
             for t in 0..T {
                 sums[t] = s.chain_end(sums[t], chain[t]);
             }
@@ -258,7 +228,7 @@ fn super_tokens<S: Simd, B: Super, const T: usize>(
         for from in (first..first + B::QUADS).step_by(chain_steps::<S>(B::CODES)) {
             let to = (from + chain_steps::<S>(B::CODES)).min(first + B::QUADS);
             let mut chain = [s.chain_start(zero); T];
-            chains(s, B::CODES, &tile.w[from..to], from, &x, &mut chain);
+            s.chains(B::CODES == weights::Codes::Signed, &tile.w[from..to], from, &x.q, &mut chain);
             for t in 0..T {
                 sums[t] = s.chain_scaled(sums[t], chain[t], scale);
             }

@@ -61,6 +61,8 @@ pub enum Isa {
     Neon,
     /// AArch64 with NEON and its dot products (Cortex-A76, Neoverse N1, Apple M1 and later).
     NeonDotprod,
+    /// AArch64 with NEON, its dot products and its products of matrices (Neoverse V1 and N2, Apple M2 and later).
+    NeonI8mm,
 }
 
 /// Why an instruction set cannot be used.
@@ -81,8 +83,16 @@ pub enum IsaError {
 
 impl Isa {
     /// All instruction sets, worst first.
-    pub const ALL: [Isa; 7] =
-        [Isa::Portable, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Avx512Vnni, Isa::Neon, Isa::NeonDotprod];
+    pub const ALL: [Isa; 8] = [
+        Isa::Portable,
+        Isa::Avx2,
+        Isa::AvxVnni,
+        Isa::Avx512,
+        Isa::Avx512Vnni,
+        Isa::Neon,
+        Isa::NeonDotprod,
+        Isa::NeonI8mm,
+    ];
 
     /// The name, as `QGGUF_ISA` and `--isa` take it.
     pub fn name(self) -> &'static str {
@@ -94,6 +104,7 @@ impl Isa {
             Isa::Avx512Vnni => "avx512vnni",
             Isa::Neon => "neon",
             Isa::NeonDotprod => "neon-dotprod",
+            Isa::NeonI8mm => "neon-i8mm",
         }
     }
 
@@ -111,6 +122,7 @@ impl Isa {
             Isa::Avx512Vnni => found_on!("x86_64", avx512::vnni),
             Isa::Neon => found_on!("aarch64", neon::base),
             Isa::NeonDotprod => found_on!("aarch64", neon::dotprod),
+            Isa::NeonI8mm => found_on!("aarch64", neon::i8mm),
         };
         let (features, table) = found.map_err(|feature| IsaError::Missing { isa: self, feature })?;
         match features.iter().find(|(_, present)| !present()) {

@@ -1,13 +1,14 @@
 //! AArch64 with NEON: four 128-bit registers for 16 lanes.
 //!
-//! Three instruction sets that differ in [`Quad`], the product of bytes, and share everything else.
+//! Three instruction sets that differ in [`Products`] of bytes and share everything else.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::array::from_fn;
 use std::marker::PhantomData;
 
-use crate::simd::{Rows, Simd};
+use crate::simd::{Rows, Simd, chains_by_quads};
+use crate::weights::{COLUMNS, Quad};
 
 /// Plain NEON, which every AArch64 CPU has.
 pub(super) mod base {
@@ -21,20 +22,41 @@ pub(super) mod dotprod {
     crate::isa::isa_table!(Token, detect: is_aarch64_feature_detected, "neon", "dotprod");
 }
 
-/// Sums of four products of bytes.
-pub(crate) trait Quad: Copy {
+/// With the matrix instructions too (Neoverse V1 and N2, Apple A15 and M2 and later).
+pub(super) mod i8mm {
+    type Token = super::Neon<super::Smmla>;
+    crate::isa::isa_table!(Token, detect: is_aarch64_feature_detected, "neon", "dotprod", "i8mm");
+}
+
+/// How products of bytes are added.
+pub(crate) trait Products: Copy {
     /// Lane r of `sums` plus the products of signed bytes 4r to 4r + 3, for `a` without -128.
     ///
     /// # Safety
     /// The CPU has the features of the instruction set that uses this.
     unsafe fn quad(sums: int32x4_t, w: int8x16_t, a: int8x16_t) -> int32x4_t;
+
+    /// [`Simd::chains`].
+    ///
+    /// # Safety
+    /// As for [`Products::quad`].
+    #[inline(always)]
+    unsafe fn chains<const T: usize>(
+        s: Neon<Self>,
+        w: &[Quad],
+        first: usize,
+        codes: &[&[i8; COLUMNS]; T],
+        sums: &mut [[int32x4_t; 4]; T],
+    ) {
+        chains_by_quads(s, true, w, first, codes, sums);
+    }
 }
 
 /// By widening: products of i16, added in pairs, then widened again.
 #[derive(Clone, Copy)]
 pub(crate) struct Widening;
 
-impl Quad for Widening {
+impl Products for Widening {
     #[inline(always)]
     unsafe fn quad(sums: int32x4_t, w: int8x16_t, a: int8x16_t) -> int32x4_t {
         // SAFETY: the CPU has NEON.
@@ -51,7 +73,7 @@ impl Quad for Widening {
 #[derive(Clone, Copy)]
 pub(crate) struct Sdot;
 
-impl Quad for Sdot {
+impl Products for Sdot {
     #[inline(always)]
     unsafe fn quad(sums: int32x4_t, w: int8x16_t, a: int8x16_t) -> int32x4_t {
         // SAFETY: the CPU has `dotprod`.
@@ -72,15 +94,81 @@ fn sdot(mut sums: int32x4_t, w: int8x16_t, a: int8x16_t) -> int32x4_t {
     sums
 }
 
-/// Proof that the CPU has NEON and what `Q` needs.
+/// By `smmla` for pairs of tokens, by `sdot` for a single one.
 #[derive(Clone, Copy)]
-pub(crate) struct Neon<Q>(PhantomData<Q>);
+pub(crate) struct Smmla;
 
-impl<Q: Quad> Neon<Q> {
-    /// # Safety
-    /// The CPU has every feature of the instruction set that multiplies by `Q`.
+impl Products for Smmla {
     #[inline(always)]
-    pub(crate) unsafe fn new_unchecked() -> Neon<Q> {
+    unsafe fn quad(sums: int32x4_t, w: int8x16_t, a: int8x16_t) -> int32x4_t {
+        // SAFETY: the CPU has `dotprod`.
+        unsafe { sdot(sums, w, a) }
+    }
+
+    #[inline(always)]
+    unsafe fn chains<const T: usize>(
+        s: Neon<Smmla>,
+        w: &[Quad],
+        first: usize,
+        codes: &[&[i8; COLUMNS]; T],
+        sums: &mut [[int32x4_t; 4]; T],
+    ) {
+        let (pairs, rest) = w.as_chunks::<2>();
+        if !matches!(T, 2 | TOKENS) || !rest.is_empty() {
+            return chains_by_quads(s, true, w, first, codes, sums);
+        }
+        // SAFETY: the CPU has `i8mm`; eight codes are read where there are eight.
+        unsafe {
+            // For two tokens and two rows each: rows 0 and 1 with tokens 0 and 1, and so on.
+            let mut squares = [[vdupq_n_s32(0); 8]; TOKENS / 2];
+            for (i, [even, odd]) in pairs.iter().enumerate() {
+                let (even, odd) = (s.lanes(even), s.lanes(odd));
+                let at = 4 * (first + 2 * i);
+                for (squares, codes) in squares.iter_mut().zip(codes.as_chunks::<2>().0) {
+                    let eight = |t: usize| vld1_s8(codes[t][at..at + 8].as_ptr());
+                    let a = vcombine_s8(eight(0), eight(1));
+                    for j in 0..4 {
+                        let (low, high) = (vzip1q_s32(even[j], odd[j]), vzip2q_s32(even[j], odd[j]));
+                        squares[2 * j] = smmla(squares[2 * j], vreinterpretq_s8_s32(low), a);
+                        squares[2 * j + 1] = smmla(squares[2 * j + 1], vreinterpretq_s8_s32(high), a);
+                    }
+                }
+            }
+            for (squares, sums) in squares.iter().zip(sums.as_chunks_mut::<2>().0) {
+                for j in 0..4 {
+                    let (low, high) = (squares[2 * j], squares[2 * j + 1]);
+                    sums[0][j] = vaddq_s32(sums[0][j], vuzp1q_s32(low, high));
+                    sums[1][j] = vaddq_s32(sums[1][j], vuzp2q_s32(low, high));
+                }
+            }
+        }
+    }
+}
+
+/// As [`sdot`]: lanes are the products of two rows of eight bytes of `w` with two of `a`.
+#[inline]
+#[target_feature(enable = "neon,i8mm")]
+fn smmla(mut sums: int32x4_t, w: int8x16_t, a: int8x16_t) -> int32x4_t {
+    // SAFETY: reads and writes registers only.
+    unsafe {
+        asm!("smmla {0:v}.4s, {1:v}.16b, {2:v}.16b", inout(vreg) sums, in(vreg) w, in(vreg) a,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    sums
+}
+
+/// Tokens that meet a tile at a time: with four registers each, half of them.
+const TOKENS: usize = 4;
+
+/// Proof that the CPU has NEON and what `P` needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Neon<P>(PhantomData<P>);
+
+impl<P: Products> Neon<P> {
+    /// # Safety
+    /// The CPU has every feature of the instruction set that multiplies by `P`.
+    #[inline(always)]
+    pub(crate) unsafe fn new_unchecked() -> Neon<P> {
         Neon(PhantomData)
     }
 }
@@ -88,13 +176,13 @@ impl<Q: Quad> Neon<Q> {
 // SAFETY of all blocks below: the intrinsics need only the features that the token proves, and the pointers
 // come from references to arrays of the size that is read or written.
 #[allow(clippy::undocumented_unsafe_blocks)]
-impl<Q: Quad> Simd for Neon<Q> {
+impl<P: Products> Simd for Neon<P> {
     type F32 = [float32x4_t; 4];
     type Lanes = [int32x4_t; 4];
 
     const WORD_CHAINS: bool = false;
     const SIGNED_CHAINS: bool = true;
-    const TOKENS: usize = 4;
+    const TOKENS: usize = TOKENS;
 
     #[inline(always)]
     fn splat(self, x: f32) -> [float32x4_t; 4] {
@@ -300,10 +388,21 @@ impl<Q: Quad> Simd for Neon<Q> {
         // No closure: those have none of their caller's CPU features.
         for (sums, w) in sums.iter_mut().zip(w) {
             unsafe {
-                *sums = Q::quad(*sums, vreinterpretq_s8_s32(w), vreinterpretq_s8_s32(vdupq_n_s32(a)));
+                *sums = P::quad(*sums, vreinterpretq_s8_s32(w), vreinterpretq_s8_s32(vdupq_n_s32(a)));
             }
         }
         sums
+    }
+    #[inline(always)]
+    fn chains<const T: usize>(
+        self,
+        _signed: bool,
+        w: &[Quad],
+        first: usize,
+        codes: &[&[i8; COLUMNS]; T],
+        sums: &mut [[int32x4_t; 4]; T],
+    ) {
+        unsafe { P::chains(self, w, first, codes, sums) }
     }
     #[inline(always)]
     fn chain_end(self, _: [int32x4_t; 4], sums: [int32x4_t; 4]) -> [int32x4_t; 4] {
@@ -332,6 +431,6 @@ impl<Q: Quad> Simd for Neon<Q> {
     }
     #[inline(always)]
     fn prefetch(self, p: *const u8) {
-        unsafe { asm!("prfm pldl1keep, [{}]", in(reg) p, options(nomem, nostack, preserves_flags)) }
+        unsafe { asm!("prfm pldl1keep, [{}]", in(reg) p, options(readonly, nostack, preserves_flags)) }
     }
 }
