@@ -320,13 +320,18 @@ fn encode<S: Simd>(s: S, ty: KvType, x: &[f32], out: &mut [u8]) {
             }
         }
         KvType::Q8_0 => {
-            let (d, codes) = out.split_at_mut(SCALE);
-            let largest = x.iter().fold(0f32, |m, x| if x.abs() > m { x.abs() } else { m });
-            let finite = x.iter().fold(true, |ok, x| ok & (x.abs() < f32::INFINITY));
+            let (Some(x), Some((d, codes))) =
+                (x.first_chunk::<QUANTS>(), out.split_first_chunk_mut::<SCALE>())
+            else {
+                unreachable!("heads are whole blocks")
+            };
+            // The bits of numbers without a sign are ordered as the numbers are, infinity and NaN above all.
+            let largest = x.iter().fold(0, |m, x| m.max(x.abs().to_bits()));
+            let largest = f32::from_bits(largest);
             // GGUF's rule for the type, with a scale of NaN to keep values that are not finite visible.
-            let scale = if finite { largest / 127.0 } else { f32::NAN };
+            let scale = if largest.is_finite() { largest / 127.0 } else { f32::NAN };
             let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-            d.copy_from_slice(&f16::from_f32(scale).to_le_bytes());
+            *d = f16::from_f32(scale).to_le_bytes();
             for (code, x) in codes.iter_mut().zip(x) {
                 *code = (x * inverse).round() as i8 as u8;
             }
