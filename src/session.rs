@@ -10,8 +10,10 @@ use crate::model::Model;
 /// How a session computes. None of this changes a bit of the logits, except the types of the cache.
 #[derive(Clone, Copy)]
 pub struct SessionOptions {
-    /// Threads, the calling one included.
+    /// Threads that evaluate one token, the calling one included.
     pub n_threads: usize,
+    /// Threads that evaluate several tokens together; as many as for one if 0.
+    pub n_threads_batch: usize,
     /// Tokens evaluated together when there are many.
     pub n_ubatch: usize,
     /// How keys are stored.
@@ -26,6 +28,7 @@ impl Default for SessionOptions {
     fn default() -> SessionOptions {
         SessionOptions {
             n_threads: crate::threads::default_threads(),
+            n_threads_batch: 0,
             n_ubatch: 512,
             type_k: KvType::F16,
             type_v: KvType::F16,
@@ -72,6 +75,8 @@ pub struct Memory {
 pub struct Session {
     model: Arc<Model>,
     n_ubatch: usize,
+    n_threads: usize,
+    n_threads_batch: usize,
     compute: Compute,
     cache: Vec<KvLayer>,
     tokens: Vec<u32>,
@@ -89,9 +94,13 @@ impl Session {
         let layer = |&n_head_kv: &usize| {
             KvLayer::new(options.type_k, options.type_v, n_head_kv, hp.head_dim_k, hp.head_dim_v)
         };
+        let n_threads = options.n_threads.max(1);
+        let n_threads_batch = if options.n_threads_batch == 0 { n_threads } else { options.n_threads_batch };
         Ok(Session {
+            n_threads,
+            n_threads_batch,
             cache: hp.n_head_kv.iter().map(layer).collect::<Result<_, _>>()?,
-            compute: Compute::new(options.kernels, options.n_threads.max(1)),
+            compute: Compute::new(options.kernels, n_threads.max(n_threads_batch)),
             n_ubatch: options.n_ubatch.max(1),
             tokens: Vec::new(),
             buffers: Buffers::default(),
@@ -120,14 +129,22 @@ impl Session {
         self.compute.kernels()
     }
 
-    /// Threads in use.
+    /// Threads that evaluate one token.
     pub fn n_threads(&self) -> usize {
-        self.compute.n_threads()
+        self.n_threads
+    }
+
+    /// Threads that evaluate several tokens together.
+    pub fn n_threads_batch(&self) -> usize {
+        self.n_threads_batch
     }
 
     /// Memory in use.
     pub fn memory(&self) -> Memory {
-        Memory { kv: self.cache.iter().map(KvLayer::bytes).sum(), scratch: self.buffers.bytes() }
+        Memory {
+            kv: self.cache.iter().map(KvLayer::bytes).sum(),
+            scratch: self.buffers.bytes() + self.compute.scratch_bytes(),
+        }
     }
 
     /// Sends every named intermediate of the following evaluations to `trace`.
@@ -212,6 +229,8 @@ impl Session {
     fn forward(&mut self, tokens: &[u32], outputs: Outputs) {
         let architecture = self.model.architecture();
         let pos0 = self.tokens.len();
+        self.compute.set_threads(if tokens.len() > 1 { self.n_threads_batch } else { self.n_threads });
+        self.compute.begin();
         let mut graph = Graph::new(
             &mut self.compute,
             &mut self.cache,
@@ -225,6 +244,7 @@ impl Session {
             graph.set_trace(trace);
         }
         architecture.forward(&mut graph);
+        self.compute.end();
         self.tokens.extend_from_slice(tokens);
     }
 }

@@ -45,6 +45,26 @@ impl Compute {
         self.team.n_threads()
     }
 
+    /// Uses only the first `n` threads of the team from now on; at least 1.
+    pub fn set_threads(&mut self, n: usize) {
+        self.team.set_active(n);
+    }
+
+    /// Bytes held between operations.
+    pub fn scratch_bytes(&self) -> usize {
+        self.scratch.bytes() + self.attention.bytes()
+    }
+
+    /// Says that several operations follow each other closely, until [`Compute::end`].
+    pub fn begin(&self) {
+        self.team.begin();
+    }
+
+    /// Ends what [`Compute::begin`] began.
+    pub fn end(&self) {
+        self.team.end();
+    }
+
     /// `out` = RMS norm of the rows of `x`, which are as long as `weight`.
     pub fn rms_norm(&mut self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
         let n = weight.len();

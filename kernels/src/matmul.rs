@@ -204,6 +204,14 @@ impl Compute {
 }
 
 impl MatmulScratch {
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        let activations =
+            [&self.q8, &self.q8k].map(|a| a.q.capacity() + 4 * a.d.capacity() + 2 * a.sums.capacity());
+        let lists = [&self.pairs, &self.rows, &self.starts].map(|list| 4 * list.capacity());
+        activations.iter().chain(&lists).sum()
+    }
+
     fn inputs<'a>(&'a self, x: &'a [f32]) -> Inputs<'a> {
         Inputs { x, q8: self.q8.codes(), q8k: self.q8k.codes(), order: Order::default() }
     }

@@ -1,8 +1,9 @@
 //! One team of threads per model: the caller and its workers share out the tasks of one operation.
 //!
-//! Between operations workers spin briefly, because the next one usually follows within microseconds, then
-//! sleep. A worker that is still asleep when all tasks are taken is not waited for, so more threads than
-//! cores cost little.
+//! A forward pass is one region: workers are woken when it begins, and between its operations they spin, because the
+//! next one usually follows within microseconds. When the wait is long, or between regions, they sleep. A worker that
+//! is still asleep when all tasks are taken is not waited for, and with more threads than cores nobody spins for
+//! long, so that too many threads cost little.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -13,6 +14,10 @@ use std::thread::JoinHandle;
 
 /// Looks at the state this often before going to sleep: some tens of microseconds.
 const SPINS: usize = 4_000;
+/// The same inside a region, where short serial work is no reason to sleep.
+const REGION_SPINS: usize = 10 * SPINS;
+/// The same if there are more threads than cores: another thread may need this core.
+const CROWDED_SPINS: usize = 100;
 /// Bit 0 of the state: workers may join the current job.
 const OPEN: u64 = 1;
 /// What one joined worker adds to the state; bits 1 to 15 count them.
@@ -33,9 +38,16 @@ struct Shared {
     next_task: AtomicUsize,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     stop: AtomicBool,
+    /// Workers that may join jobs: the first ones.
+    n_active: AtomicUsize,
+    /// A region is open.
+    region: AtomicBool,
+    crowded: bool,
     n_asleep: AtomicUsize,
     sleep: Mutex<()>,
     wake: Condvar,
+    /// Where workers wait that may not join jobs.
+    activate: Condvar,
 }
 
 // SAFETY: `job` is guarded by the state as its comment says; the closure behind it is `Sync`.
@@ -53,6 +65,7 @@ pub struct Team {
 impl Team {
     /// A team of `n_threads` (at least 1, at most 1024), the caller of [`Team::run`] included.
     pub fn new(n_threads: usize) -> Team {
+        let n_cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
             job: UnsafeCell::new(None),
@@ -60,31 +73,56 @@ impl Team {
             next_task: AtomicUsize::new(0),
             panic: Mutex::new(None),
             stop: AtomicBool::new(false),
+            n_active: AtomicUsize::new(n_threads.saturating_sub(1)),
+            region: AtomicBool::new(false),
+            crowded: n_threads > n_cores,
             n_asleep: AtomicUsize::new(0),
             sleep: Mutex::new(()),
             wake: Condvar::new(),
+            activate: Condvar::new(),
         });
         // A system that refuses more threads gets a smaller team: the results are the same.
         let workers = (1..n_threads.min(MAX_THREADS))
             .map_while(|i| {
                 let shared = shared.clone();
                 let name = format!("qgguf-{i}");
-                std::thread::Builder::new().name(name).spawn(move || shared.work()).ok()
+                std::thread::Builder::new().name(name).spawn(move || shared.work(i)).ok()
             })
             .collect();
         Team { shared, workers, busy: AtomicBool::new(false) }
     }
 
-    /// Threads in the team.
+    /// Threads that take tasks.
     pub fn n_threads(&self) -> usize {
-        self.workers.len() + 1
+        self.shared.n_active.load(Ordering::Relaxed).min(self.workers.len()) + 1
+    }
+
+    /// Lets only the first `n` threads (at least 1) take tasks, the caller included; the others sleep.
+    pub fn set_active(&mut self, n: usize) {
+        let n_active = n.saturating_sub(1);
+        if self.shared.n_active.load(Ordering::Relaxed) != n_active {
+            let _guard = lock(&self.shared.sleep);
+            self.shared.n_active.store(n_active, Ordering::SeqCst);
+            self.shared.activate.notify_all();
+        }
+    }
+
+    /// Begins a region: several runs that follow each other closely, until [`Team::end`].
+    pub fn begin(&self) {
+        self.shared.region.store(true, Ordering::Relaxed);
+        self.shared.wake_all();
+    }
+
+    /// Ends a region.
+    pub fn end(&self) {
+        self.shared.region.store(false, Ordering::Relaxed);
     }
 
     /// Calls `task(0)`, …, `task(n_tasks - 1)`, each once, on any threads, and returns when all are done.
     ///
     /// A panic in a task comes out here. Called from inside a task, it runs the tasks one after the other.
     pub fn run(&self, n_tasks: usize, task: impl Fn(usize) + Sync) {
-        if n_tasks <= 1 || self.workers.is_empty() || self.busy.swap(true, Ordering::Acquire) {
+        if n_tasks <= 1 || self.n_threads() == 1 || self.busy.swap(true, Ordering::Acquire) {
             (0..n_tasks).for_each(task);
             return;
         }
@@ -97,16 +135,18 @@ impl Team {
         shared.n_tasks.store(n_tasks, Ordering::Relaxed);
         shared.next_task.store(0, Ordering::Relaxed);
         shared.state.fetch_add(NEXT_JOB | OPEN, Ordering::SeqCst);
-        if shared.n_asleep.load(Ordering::SeqCst) > 0 {
-            // The lock makes sure that a worker on its way to sleep is either asleep or sees the new state.
-            drop(lock(&shared.sleep));
-            shared.wake.notify_all();
-        }
+        shared.wake_all();
         shared.take_tasks(&task);
         let mut state = shared.state.fetch_and(!OPEN, Ordering::AcqRel);
         let mut spins = 0;
         while state & JOINED_MASK != 0 {
-            wait(&mut spins);
+            // At first; then the core is left to others: what is waited for may need it.
+            spins += 1;
+            if spins < shared.spins() {
+                std::hint::spin_loop()
+            } else {
+                std::thread::yield_now()
+            }
             state = shared.state.load(Ordering::Acquire);
         }
         self.busy.store(false, Ordering::Release);
@@ -133,6 +173,7 @@ impl Drop for Team {
         self.shared.stop.store(true, Ordering::SeqCst);
         drop(lock(&self.shared.sleep));
         self.shared.wake.notify_all();
+        self.shared.activate.notify_all();
         for worker in self.workers.drain(..) {
             // A worker cannot panic outside a task, and those are caught.
             let _ = worker.join();
@@ -141,11 +182,15 @@ impl Drop for Team {
 }
 
 impl Shared {
-    /// A worker's life.
-    fn work(&self) {
+    /// The life of worker `index`, the first of which is 1.
+    fn work(&self, index: usize) {
         let mut last_job = 0;
         let mut spins = 0;
         while !self.stop.load(Ordering::SeqCst) {
+            if index > self.n_active.load(Ordering::SeqCst) {
+                self.wait_for_activation(index);
+                continue;
+            }
             let state = self.state.load(Ordering::SeqCst);
             if !self.joinable(state, last_job) {
                 self.idle(&mut spins, last_job);
@@ -170,7 +215,7 @@ impl Shared {
     }
 
     fn idle(&self, spins: &mut usize, last_job: u64) {
-        if *spins < SPINS {
+        if *spins < self.spins() {
             *spins += 1;
             std::hint::spin_loop();
             return;
@@ -184,6 +229,31 @@ impl Shared {
             drop(self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner));
         }
         self.n_asleep.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn wait_for_activation(&self, index: usize) {
+        let mut guard = lock(&self.sleep);
+        while index > self.n_active.load(Ordering::SeqCst) && !self.stop.load(Ordering::SeqCst) {
+            guard = self.activate.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Wakes the workers that sleep because there was nothing to do.
+    fn wake_all(&self) {
+        if self.n_asleep.load(Ordering::SeqCst) > 0 {
+            // The lock makes sure that a worker on its way to sleep is either asleep or sees the new state.
+            drop(lock(&self.sleep));
+            self.wake.notify_all();
+        }
+    }
+
+    /// How often a thread looks before it gives way.
+    fn spins(&self) -> usize {
+        match self.region.load(Ordering::Relaxed) {
+            _ if self.crowded => CROWDED_SPINS,
+            true => REGION_SPINS,
+            false => SPINS,
+        }
     }
 
     fn take_tasks(&self, task: &(dyn Fn(usize) + Sync)) {
@@ -207,12 +277,6 @@ impl Shared {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Spins at first, then leaves the core to others: what is waited for may need it.
-fn wait(spins: &mut usize) {
-    *spins += 1;
-    if *spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
 /// A slice whose parts are written by different tasks.
@@ -290,6 +354,24 @@ mod tests {
             sum.fetch_add(i, Ordering::Relaxed);
         });
         assert_eq!(sum.into_inner(), 45);
+    }
+
+    #[test]
+    fn inactive_threads_take_no_tasks_until_they_are_active_again() {
+        let mut team = Team::new(4);
+        for n in [2, 1, 4, 3] {
+            team.set_active(n);
+            assert_eq!(team.n_threads(), n);
+            let ids = Mutex::new(std::collections::HashSet::new());
+            team.begin();
+            for _ in 0..50 {
+                team.run(64, |_| {
+                    lock(&ids).insert(std::thread::current().id());
+                });
+            }
+            team.end();
+            assert!(lock(&ids).len() <= n);
+        }
     }
 
     #[test]

@@ -35,6 +35,9 @@ pub struct ComputeArgs {
     /// Threads [default: physical cores that this process may use]
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = threads)]
     pub threads: Option<usize>,
+    /// Threads for prompts [default: the same] (-tb)
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = threads)]
+    pub threads_batch: Option<usize>,
     /// Prompt tokens evaluated together (llama.cpp's -ub works too)
     #[arg(long, value_name = "N", default_value = "512", value_parser = positive)]
     pub ubatch_size: usize,
@@ -174,7 +177,8 @@ fn positive(text: &str) -> Result<usize, String> {
 }
 
 /// Flags of llama.cpp with one dash and several letters, which clap would read as several flags.
-const LONG_SHORTS: [(&str, &str); 21] = [
+const LONG_SHORTS: [(&str, &str); 22] = [
+    ("-tb", "--threads-batch"),
     ("-ub", "--ubatch-size"),
     ("-ctk", "--cache-type-k"),
     ("-ctv", "--cache-type-v"),

@@ -55,6 +55,7 @@ pub fn load(model: &ModelArgs, compute: &ComputeArgs, start: Instant) -> Result<
         opened.clone(),
         &SessionOptions {
             n_threads: compute.threads.unwrap_or_else(qgguf::threads::default_threads),
+            n_threads_batch: compute.threads_batch.unwrap_or(0),
             n_ubatch: compute.ubatch_size,
             type_k: compute.cache_type_k,
             type_v: compute.cache_type_v,
@@ -132,7 +133,10 @@ impl Loaded {
             "qgguf: context {} (trained {}), threads {}, {}",
             self.model.n_ctx(),
             hparams.n_ctx_train,
-            self.session.n_threads(),
+            match (self.session.n_threads(), self.session.n_threads_batch()) {
+                (one, batch) if one == batch => one.to_string(),
+                (one, batch) => format!("{one} ({batch} for prompts)"),
+            },
             self.session.kernels().isa(),
         );
         if self.model.n_ctx() > hparams.n_ctx_train {

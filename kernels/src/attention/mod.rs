@@ -46,6 +46,13 @@ pub(crate) struct AttentionScratch {
     totals: Vec<f32>,
 }
 
+impl AttentionScratch {
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<f32>() * (self.partials.capacity() + self.totals.capacity())
+    }
+}
+
 thread_local! {
     /// A widened block, scores and states of the queries that this thread works on.
     static LOCAL: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };

@@ -38,6 +38,7 @@ impl<'a> Runner<'a> {
         let setup = (test.n_threads, test.n_ubatch, test.type_k, test.type_v);
         let options = SessionOptions {
             n_threads: test.n_threads,
+            n_threads_batch: 0,
             n_ubatch: test.n_ubatch,
             type_k: test.type_k,
             type_v: test.type_v,
