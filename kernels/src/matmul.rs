@@ -277,10 +277,15 @@ impl Product<'_> {
         WORKSPACE.with_borrow_mut(|Workspace { tile, results, padded }| {
             results.resize(n_tokens.max(results.len()), [0.0; PANEL]);
             let results = &mut results[..n_tokens];
+            let end = n_rows.min(panels.end * PANEL);
+            // Each panel asks for the next one; nobody has asked for the first.
+            let first = self.w.row_bytes(panels.start * PANEL..end.min((panels.start + 1) * PANEL));
+            // SAFETY: the table belongs to this CPU.
+            unsafe { (table.prefetch)(first) };
             for panel in panels {
                 let start = panel * PANEL;
                 let n = PANEL.min(n_rows - start);
-                let next = self.w.row_bytes(start + n..(start + n + PANEL).min(n_rows));
+                let next = self.w.row_bytes(start + n..(start + n + PANEL).min(end));
                 // The last panel reaches back over rows of the one before.
                 let first = start.min(n_rows.saturating_sub(PANEL));
                 let mut w = self.w.row_bytes(first..(first + PANEL).min(n_rows));

@@ -302,7 +302,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     }
     #[inline(always)]
     fn prefetch(self, p: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
 }
 
