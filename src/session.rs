@@ -102,7 +102,8 @@ impl Session {
             cache: hp.n_head_kv.iter().map(layer).collect::<Result<_, _>>()?,
             compute: Compute::new(options.kernels, n_threads.max(n_threads_batch)),
             n_ubatch: options.n_ubatch.max(1),
-            tokens: Vec::new(),
+            // Room for what is likely, so that a token never has to make some.
+            tokens: Vec::with_capacity(model.n_ctx().min(1 << 16)),
             buffers: Buffers::default(),
             trace: None,
             model,

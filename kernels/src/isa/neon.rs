@@ -431,6 +431,6 @@ impl<P: Products> Simd for Neon<P> {
     }
     #[inline(always)]
     fn prefetch(self, p: *const u8) {
-        unsafe { asm!("prfm pldl1keep, [{}]", in(reg) p, options(readonly, nostack, preserves_flags)) }
+        unsafe { asm!("prfm pldl2keep, [{}]", in(reg) p, options(readonly, nostack, preserves_flags)) }
     }
 }
