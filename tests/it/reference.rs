@@ -277,7 +277,14 @@ fn logits_are_the_same_bits_for_all_threads_batches_and_instruction_sets() {
             for isa in Isa::available() {
                 for (n_threads, n_ubatch) in [(1, 512), (2, 1), (3, 7), (7, 64)] {
                     let kernels = Kernels::new(isa).unwrap();
-                    let options = SessionOptions { n_threads, n_ubatch, type_k: kv, type_v: kv, kernels };
+                    let options = SessionOptions {
+                        n_threads,
+                        n_ubatch,
+                        type_k: kv,
+                        type_v: kv,
+                        kernels,
+                        ..SessionOptions::default()
+                    };
                     let mut session = Session::new(model.clone(), &options).unwrap();
                     let mut bits = Vec::new();
                     session
