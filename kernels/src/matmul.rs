@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::compute::Compute;
 use crate::matrix::{Matrix, PanelKernel};
@@ -57,10 +58,8 @@ thread_local! {
         const { RefCell::new(Workspace { tile: Tile::EMPTY, results: Vec::new(), padded: Vec::new() }) };
 }
 
-/// Bytes of weights that one task takes at least: it should outlast the cost of taking a task.
-const TASK_BYTES: usize = 16 << 10;
 /// Tasks per thread, so that uneven cores end at about the same time.
-const TASKS_PER_THREAD: usize = 8;
+const TASKS_PER_THREAD: usize = 32;
 
 impl Activations {
     fn quantize(&mut self, team: &Team, table: &Table, partner: Partner, x: &[f32], n_cols: usize) {
@@ -144,15 +143,29 @@ impl Compute {
             })
         });
         let products = || products.iter().flatten();
-        team.run(products().map(|product| product.tasks.n).sum(), |mut task| {
-            for product in products() {
-                if task < product.tasks.n {
-                    let panels = product.tasks.panels(task);
-                    return product.run(table, panels, inputs, n_tokens, Order::default());
-                }
-                task -= product.tasks.n;
-            }
-        });
+        let locate = |mut task: usize| {
+            products()
+                .find_map(|product| match task.checked_sub(product.tasks.n) {
+                    Some(rest) => {
+                        task = rest;
+                        None
+                    }
+                    None => Some((product, product.tasks.panels(task))),
+                })
+                .expect("a task of one of the products")
+        };
+        share_out(
+            team,
+            products().map(|product| product.tasks.n).sum(),
+            |task| {
+                let (product, panels) = locate(task);
+                product.panel(panels.start)
+            },
+            |task, then| {
+                let (product, panels) = locate(task);
+                product.run(table, panels, inputs, n_tokens, Order::default(), then);
+            },
+        );
     }
 
     /// Multiplies rows of `x` with the weights of chosen experts.
@@ -188,19 +201,50 @@ impl Compute {
         let out = SharedSlice::new(out);
         let used = scratch.starts.windows(2).filter(|range| range[0] < range[1]).count();
         let tasks = Tasks::new(&first, first.n_bytes() * used, team.n_threads());
-        team.run(n_experts * tasks.n, |task| {
-            let e = task / tasks.n;
-            let tokens = scratch.starts[e] as usize..scratch.starts[e + 1] as usize;
-            if !tokens.is_empty() {
-                let w = expert(e);
-                assert!(w.n_cols() == n_cols && w.n_rows() == n_rows && w.ty() == first.ty());
+        let tokens = |e: usize| scratch.starts[e] as usize..scratch.starts[e + 1] as usize;
+        let product = |e: usize| {
+            let w = expert(e);
+            assert!(w.n_cols() == n_cols && w.n_rows() == n_rows && w.ty() == first.ty());
+            Product { tasks, w, out: out.again() }
+        };
+        share_out(
+            team,
+            n_experts * tasks.n,
+            |task| match task / tasks.n {
+                e if tokens(e).is_empty() => &[],
+                e => product(e).panel(tasks.panels(task % tasks.n).start),
+            },
+            |task, then| {
+                let e = task / tasks.n;
+                let tokens = tokens(e);
+                if tokens.is_empty() {
+                    return;
+                }
                 let inputs = Inputs { order: Order::new(&scratch.rows[tokens.clone()]), ..inputs };
-                let product = Product { tasks, w, out: out.again() };
                 let pairs = Order::new(&scratch.pairs[tokens.clone()]);
-                product.run(table, tasks.panels(task % tasks.n), inputs, tokens.len(), pairs);
-            }
-        });
+                product(e).run(table, tasks.panels(task % tasks.n), inputs, tokens.len(), pairs, then);
+            },
+        );
     }
+}
+
+/// Shares tasks out to the team. A thread claims a task before it has finished the one before, so that
+/// `run(task, then)` knows which bytes will be wanted afterwards: `first(next task)`.
+fn share_out<'a>(
+    team: &Team,
+    n_tasks: usize,
+    first: impl Fn(usize) -> &'a [u8] + Sync,
+    run: impl Fn(usize, &'a [u8]) + Sync,
+) {
+    let next = AtomicUsize::new(0);
+    let claim = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&task| task < n_tasks);
+    team.run(team.n_threads(), |_| {
+        let mut claimed = claim();
+        while let Some(task) = claimed {
+            claimed = claim();
+            run(task, claimed.map_or(&[], &first));
+        }
+    });
 }
 
 impl MatmulScratch {
@@ -251,7 +295,7 @@ struct Tasks {
 impl Tasks {
     /// `n_bytes` is what all matrices of the operation have together.
     fn new(w: &Matrix<'_>, n_bytes: usize, n_threads: usize) -> Tasks {
-        let task_bytes = (n_bytes / (n_threads * TASKS_PER_THREAD)).max(TASK_BYTES);
+        let task_bytes = n_bytes / (n_threads * TASKS_PER_THREAD);
         let n_panels = w.n_rows().div_ceil(PANEL);
         let panels_each = (task_bytes / (w.n_bytes() / n_panels).max(1)).max(1);
         Tasks { n: n_panels.div_ceil(panels_each), panels_each, n_panels }
@@ -270,22 +314,32 @@ struct Product<'a> {
     out: SharedSlice<'a, f32>,
 }
 
-impl Product<'_> {
-    /// Computes some panels for `n_tokens` tokens; the result of token t goes to row `to.row(t)`.
-    fn run(&self, table: &Table, panels: Range<usize>, inputs: Inputs<'_>, n_tokens: usize, to: Order<'_>) {
+impl<'a> Product<'a> {
+    /// The bytes of panel `i`, without the rows that it shares with the one before.
+    fn panel(&self, i: usize) -> &'a [u8] {
+        self.w.row_bytes(i * PANEL..self.w.n_rows().min((i + 1) * PANEL))
+    }
+
+    /// Computes some panels for `n_tokens` tokens; the result of token t goes to row `to.row(t)`. Meanwhile `then` is
+    /// fetched.
+    fn run(
+        &self,
+        table: &Table,
+        panels: Range<usize>,
+        inputs: Inputs<'_>,
+        n_tokens: usize,
+        to: Order<'_>,
+        then: &[u8],
+    ) {
         let n_rows = self.w.n_rows();
         WORKSPACE.with_borrow_mut(|Workspace { tile, results, padded }| {
             results.resize(n_tokens.max(results.len()), [0.0; PANEL]);
             let results = &mut results[..n_tokens];
-            let end = n_rows.min(panels.end * PANEL);
-            // Each panel asks for the next one; nobody has asked for the first.
-            let first = self.w.row_bytes(panels.start * PANEL..end.min((panels.start + 1) * PANEL));
-            // SAFETY: the table belongs to this CPU.
-            unsafe { (table.prefetch)(first) };
+            let last = panels.end - 1;
             for panel in panels {
                 let start = panel * PANEL;
                 let n = PANEL.min(n_rows - start);
-                let next = self.w.row_bytes(start + n..(start + n + PANEL).min(end));
+                let next = if panel == last { then } else { self.panel(panel + 1) };
                 // The last panel reaches back over rows of the one before.
                 let first = start.min(n_rows.saturating_sub(PANEL));
                 let mut w = self.w.row_bytes(first..(first + PANEL).min(n_rows));

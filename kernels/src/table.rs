@@ -7,7 +7,6 @@
 macro_rules! kernels {
     ($apply:ident $(, $arg:tt)*) => {
         $apply! { $($arg)* ;
-            fn prefetch(bytes: &[u8]) => $crate::tile::prefetch;
             fn quantize_q8(x: &[f32], out: $crate::quantize::CodesMut<'_>) => $crate::quantize::quantize_q8;
             fn quantize_q8k(x: &[f32], out: $crate::quantize::CodesMut<'_>) => $crate::quantize::quantize_q8k;
 

@@ -31,15 +31,9 @@ impl Panel<'_> {
     #[inline(always)]
     pub(crate) fn prefetch<S: Simd>(&self, s: S, i: usize, n: usize) {
         let part = self.next.len() / n;
-        prefetch(s, &self.next[part * i..part * (i + 1)]);
-    }
-}
-
-/// Asks for bytes that will be needed soon.
-#[inline(always)]
-pub(crate) fn prefetch<S: Simd>(s: S, bytes: &[u8]) {
-    for line in bytes.chunks(LINE) {
-        s.prefetch(line.as_ptr());
+        for line in self.next[part * i..part * (i + 1)].chunks(LINE) {
+            s.prefetch(line.as_ptr());
+        }
     }
 }
 
