@@ -16,6 +16,8 @@ pub struct ModelOptions {
     pub n_ctx: Option<usize>,
     /// Lock the mapped file in memory.
     pub mlock: bool,
+    /// Read the file into memory, in huge pages if there are any, instead of using it where it is mapped.
+    pub no_mmap: bool,
     /// Pre-tokenizer and the like.
     pub tokenizer: TokenizerOptions,
 }
@@ -82,7 +84,10 @@ impl Model {
     }
 
     /// [`Model::open`] for a container that is open already.
-    pub fn from_file(file: GgufFile, options: &ModelOptions) -> Result<Model, ModelErrorKind> {
+    pub fn from_file(mut file: GgufFile, options: &ModelOptions) -> Result<Model, ModelErrorKind> {
+        if options.no_mmap {
+            file.copy_to_memory().map_err(LoadError::from)?;
+        }
         let file = Arc::new(file);
         let metadata = file.metadata();
         let arch = file.architecture().map_err(LoadError::from)?.to_owned();

@@ -48,6 +48,7 @@ pub fn load(model: &ModelArgs, compute: &ComputeArgs, start: Instant) -> Result<
     let options = ModelOptions {
         n_ctx: n_ctx(model, &path)?,
         mlock: model.mlock,
+        no_mmap: model.no_mmap,
         tokenizer: TokenizerOptions { pre_override: model.pre.clone() },
     };
     let opened = Arc::new(Model::open(&path, &options)?);

@@ -317,3 +317,10 @@ fn a_pipe_is_no_model() {
     let line = failure(qgguf("inspect").arg(&pipe), 1);
     assert!(line.ends_with("pipe.gguf: not a regular file"), "{line}");
 }
+
+#[test]
+fn a_model_in_memory_gives_what_a_mapped_one_gives() {
+    let text = |flags: &[&str]| stdout(qgguf("run --temp 0 -n 8 -p").arg("In the beginning").args(flags));
+    assert_eq!(text(&["--no-mmap"]), text(&[]));
+    assert_eq!(text(&["-tb", "3", "-t", "1"]), text(&[]));
+}

@@ -17,6 +17,8 @@ pub enum LoadMode {
     /// Mapped and locked in memory
     #[value(alias = "mmap+mlock")]
     Mlock,
+    /// Read into memory, in huge pages if there are any
+    None,
 }
 
 impl LoadMode {
@@ -26,6 +28,7 @@ impl LoadMode {
             LoadMode::Auto => "auto",
             LoadMode::Mmap => "mmap",
             LoadMode::Mlock => "mlock",
+            LoadMode::None => "none",
         }
     }
 }

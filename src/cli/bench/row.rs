@@ -139,7 +139,7 @@ impl Row {
             ("avg_ts", Value::Real(avg_ts)),
             ("stddev_ts", Value::Real(stddev_ts)),
             // llama-bench had this before `load_mode`, and scripts still ask for it.
-            ("use_mmap", Value::Bool(true)),
+            ("use_mmap", Value::Bool(test.load_mode != super::plan::LoadMode::None)),
             ("isa", text(machine.isa)),
         ];
         if let (Some((limits, limit)), Some(share)) = (self.limit, self.share_of_limit()) {

@@ -30,6 +30,7 @@ impl Subject {
         let options = ModelOptions {
             n_ctx: Some(n_ctx),
             mlock: load_mode == LoadMode::Mlock,
+            no_mmap: load_mode == LoadMode::None,
             ..ModelOptions::default()
         };
         let model = Model::open(path, &options)?;
