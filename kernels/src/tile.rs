@@ -31,6 +31,8 @@ impl Panel<'_> {
     #[inline(always)]
     pub(crate) fn prefetch<S: Simd>(&self, s: S, i: usize, n: usize) {
         let part = self.next.len() / n;
+        // One line of the panel after that one, so that the address of its page is known by then.
+        s.prefetch(self.next.as_ptr().wrapping_add(self.next.len() + part * i));
         for line in self.next[part * i..part * (i + 1)].chunks(LINE) {
             s.prefetch(line.as_ptr());
         }
