@@ -179,14 +179,26 @@ pub(crate) fn chains_by_quads<S: Simd, const T: usize>(
     sums: &mut [S::Lanes; T],
 ) {
     for (i, w) in w.iter().enumerate() {
-        let w = s.lanes(w);
-        let at = 4 * (first + i);
-        for (sums, codes) in sums.iter_mut().zip(codes) {
-            let a = &codes[at..at + 4];
-            let a = i32::from_le_bytes([a[0] as u8, a[1] as u8, a[2] as u8, a[3] as u8]);
-            *sums =
-                if signed && S::SIGNED_CHAINS { s.chain_signed(*sums, w, a) } else { s.chain(*sums, w, a) };
-        }
+        chain_quad(s, signed, s.lanes(w), first + i, codes, sums);
+    }
+}
+
+/// Continues the chains of `T` tokens, by signed weights or not: `w` meets quad `i` of each token's codes.
+#[inline(always)]
+pub(crate) fn chain_quad<S: Simd, const T: usize>(
+    s: S,
+    signed: bool,
+    w: S::Lanes,
+    i: usize,
+    codes: &[&[i8; COLUMNS]; T],
+    sums: &mut [S::Lanes; T],
+) {
+    // By index: a zip is not always inlined.
+    for t in 0..T {
+        let a = &codes[t][4 * i..4 * i + 4];
+        let a = i32::from_le_bytes([a[0] as u8, a[1] as u8, a[2] as u8, a[3] as u8]);
+        sums[t] =
+            if signed && S::SIGNED_CHAINS { s.chain_signed(sums[t], w, a) } else { s.chain(sums[t], w, a) };
     }
 }
 

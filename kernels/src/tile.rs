@@ -6,8 +6,10 @@
 //! `acc = fma(d * d_a, sum, acc)`, then for formats with a minimum `acc = fma(m * d_a, sum of codes, acc)`.
 
 use crate::quantize::Codes;
-use crate::simd::{Rows, Simd};
-use crate::weights::{self, COLUMNS, Quad, Small, SmallBlock, Super, Tile, chain_steps, offset};
+use crate::simd::{Rows, Simd, chain_quad};
+use crate::weights::{
+    self, COLUMNS, Quad, Scales, Sink, Small, SmallBlock, Super, Tile, chain_steps, offset,
+};
 
 /// 16 rows of weights.
 #[derive(Clone, Copy)]
@@ -127,8 +129,8 @@ pub(crate) fn small<S: Simd, B: Small>(
             let scales = quads / B::QUADS;
             let block = SmallBlock {
                 w: &mut tile.w[quads * b..quads * (b + 1)],
-                d: &mut tile.d[scales * b..scales * (b + 1)],
-                m: &mut tile.m[b % 8],
+                d: &mut tile.scales.d[scales * b..scales * (b + 1)],
+                m: &mut tile.scales.m[b % 8],
             };
             B::unpack(s, rows.skip((i * per_tile + b) * size_of::<B>()), block);
         }
@@ -176,13 +178,13 @@ fn small_tokens<S: Simd, B: Small, const T: usize>(
                 sums[t] = s.chain_end(sums[t], chain[t]);
             }
         }
-        let d = s.load(&tile.d[i]);
+        let d = s.load(&tile.scales.d[i]);
         for t in 0..T {
             let scale = s.mul(d, s.splat(d_a[t][b]));
             acc[t] = s.mul_add(scale, s.lanes_to_f32(sums[t]), acc[t]);
         }
         if B::MIN {
-            let m = s.load(&tile.m[b]);
+            let m = s.load(&tile.scales.m[b]);
             for t in 0..T {
                 let scale = s.mul(m, s.splat(d_a[t][b]));
                 acc[t] = s.mul_add(scale, s.splat(f32::from(sum_a[t][b])), acc[t]);
@@ -208,9 +210,49 @@ pub(crate) fn superblocks<S: Simd, B: Super>(
     out.fill([0.0; 16]);
     for i in 0..n_blocks {
         panel.prefetch(s, i, n_blocks);
-        B::unpack(s, rows.skip(i * size_of::<B>()), tile);
+        let rows = rows.skip(i * size_of::<B>());
+        if let ([out], true) = (&mut *out, chain_steps::<S>(B::CODES) >= B::QUADS) {
+            super_token::<S, B>(s, rows, &mut tile.scales, Block::new(x, 0, i * COLUMNS), out);
+            continue;
+        }
+        B::unpack(s, rows, &mut tile.scales, &mut tile.w);
         by_tokens!(super_tokens::<S, B>(s, &*tile, x, i * COLUMNS, out));
     }
+}
+
+/// The chains of one token, continued with quads as they are unpacked.
+struct Chains<'a, S: Simd, B: Super> {
+    q: [&'a [i8; COLUMNS]; 1],
+    sums: [[S::Lanes; 1]; 16],
+    format: std::marker::PhantomData<B>,
+}
+
+impl<S: Simd, B: Super> Sink<S> for Chains<'_, S, B> {
+    #[inline(always)]
+    fn put(&mut self, s: S, i: usize, w: S::Lanes) {
+        let signed = B::CODES == weights::Codes::Signed;
+        chain_quad(s, signed, w, i, &self.q, &mut self.sums[i / B::QUADS]);
+    }
+}
+
+/// [`super_tokens`] for a single token: its weights need no tile.
+#[inline(always)]
+fn super_token<S: Simd, B: Super>(
+    s: S,
+    rows: Rows<'_>,
+    scales: &mut Scales,
+    x: Block<'_, 1>,
+    out: &mut [f32; 16],
+) {
+    let zero = s.splat_lanes(0);
+    let sums = [[s.chain_start(zero)]; 16];
+    let mut chains = Chains::<S, B> { q: x.q, sums, format: std::marker::PhantomData };
+    B::unpack(s, rows, scales, &mut chains);
+    let mut sums = [zero];
+    for g in 0..64 / B::QUADS {
+        sums[0] = s.chain_scaled(sums[0], chains.sums[g][0], s.lanes(&scales.whole[g]));
+    }
+    scaled::<S, B, 1>(s, scales, &x, sums, std::array::from_mut(out));
 }
 
 #[inline(always)]
@@ -221,11 +263,10 @@ fn super_tokens<S: Simd, B: Super, const T: usize>(
     out: &mut [[f32; 16]],
 ) {
     let out: &mut [[f32; 16]; T] = out.try_into().expect("T tokens");
-    let (d_a, sum_a) = (x.d::<1>(256), x.sums::<16>(16));
     let zero = s.splat_lanes(0);
     let mut sums = [zero; T];
     for g in 0..64 / B::QUADS {
-        let scale = s.lanes(&tile.scales[g]);
+        let scale = s.lanes(&tile.scales.whole[g]);
         let first = g * B::QUADS;
         for from in (first..first + B::QUADS).step_by(chain_steps::<S>(B::CODES)) {
             let to = (from + chain_steps::<S>(B::CODES)).min(first + B::QUADS);
@@ -236,19 +277,32 @@ fn super_tokens<S: Simd, B: Super, const T: usize>(
             }
         }
     }
+    scaled::<S, B, T>(s, &tile.scales, &x, sums, out);
+}
+
+/// Adds a superblock's sums to the results of `T` tokens.
+#[inline(always)]
+fn scaled<S: Simd, B: Super, const T: usize>(
+    s: S,
+    scales: &Scales,
+    x: &Block<'_, T>,
+    mut sums: [S::Lanes; T],
+    out: &mut [[f32; 16]; T],
+) {
+    let (d_a, sum_a) = (x.d::<1>(256), x.sums::<16>(16));
     if offset::<S>(B::CODES) != 0 {
-        pairs(s, &tile.offsets, sum_a, &mut sums);
+        pairs(s, &scales.offsets, sum_a, &mut sums);
     }
-    let d = s.load(&tile.d[0]);
+    let d = s.load(&scales.d[0]);
     let mut acc = [d; T];
     for t in 0..T {
         let scale = s.mul(d, s.splat(d_a[t][0]));
         acc[t] = s.mul_add(scale, s.lanes_to_f32(sums[t]), s.load(&out[t]));
     }
     if B::MIN {
-        let mut mins = [zero; T];
-        pairs(s, &tile.mins, sum_a, &mut mins);
-        let dmin = s.load(&tile.m[0]);
+        let mut mins = [s.splat_lanes(0); T];
+        pairs(s, &scales.mins, sum_a, &mut mins);
+        let dmin = s.load(&scales.m[0]);
         for t in 0..T {
             let scale = s.sub(s.splat(0.0), s.mul(dmin, s.splat(d_a[t][0])));
             acc[t] = s.mul_add(scale, s.lanes_to_f32(mins[t]), acc[t]);
@@ -264,9 +318,10 @@ fn super_tokens<S: Simd, B: Super, const T: usize>(
 fn pairs<S: Simd, const T: usize>(s: S, w: &[Quad; 8], codes: [&[i16; 16]; T], sums: &mut [S::Lanes; T]) {
     for (p, w) in w.iter().enumerate() {
         let w = s.lanes(w);
-        for (sum, codes) in sums.iter_mut().zip(codes) {
-            let (low, high) = (codes[2 * p] as u16, codes[2 * p + 1] as u16);
-            *sum = s.dot_pairs(*sum, w, (u32::from(high) << 16 | u32::from(low)) as i32);
+        // By index: a zip is not always inlined.
+        for t in 0..T {
+            let (low, high) = (codes[t][2 * p] as u16, codes[t][2 * p + 1] as u16);
+            sums[t] = s.dot_pairs(sums[t], w, (u32::from(high) << 16 | u32::from(low)) as i32);
         }
     }
 }

@@ -24,17 +24,24 @@ pub(crate) enum Codes {
     Signed,
 }
 
-/// [`COLUMNS`] columns of 16 rows, unpacked. Which parts are used depends on the format.
+/// [`COLUMNS`] columns of 16 rows, unpacked.
 #[repr(C, align(64))]
 pub(crate) struct Tile {
     /// Quads of weights.
     pub(crate) w: [Quad; COLUMNS / 4],
+    /// What they are multiplied by.
+    pub(crate) scales: Scales,
+}
+
+/// Scales of a tile. Which parts are used depends on the format.
+#[repr(C, align(64))]
+pub(crate) struct Scales {
     /// f32 scales, one for every [`Small::QUADS`] quads; the first is the scale of a superblock's scales.
     pub(crate) d: [[f32; 16]; 16],
     /// f32 minimums, one for every block; the first is the scale of a superblock's minimums.
     pub(crate) m: [[f32; 16]; 8],
     /// Whole scales, for every [`Super::QUADS`] quads, in the form of [`Simd::chain_scale`].
-    pub(crate) scales: [Quad; 16],
+    pub(crate) whole: [Quad; 16],
     /// Pairs of `-offset * scale`, for groups of 16 columns.
     pub(crate) offsets: [Quad; 8],
     /// Pairs of whole minimums, for groups of 16 columns.
@@ -44,12 +51,27 @@ pub(crate) struct Tile {
 impl Tile {
     pub(crate) const EMPTY: Tile = Tile {
         w: [[0; 64]; 64],
-        d: [[0.0; 16]; 16],
-        m: [[0.0; 16]; 8],
-        scales: [[0; 64]; 16],
-        offsets: [[0; 64]; 8],
-        mins: [[0; 64]; 8],
+        scales: Scales {
+            d: [[0.0; 16]; 16],
+            m: [[0.0; 16]; 8],
+            whole: [[0; 64]; 16],
+            offsets: [[0; 64]; 8],
+            mins: [[0; 64]; 8],
+        },
     };
+}
+
+/// What takes the quads of a superblock as they are unpacked: a tile, or a product with the only token.
+pub(crate) trait Sink<S: Simd> {
+    /// Takes quad `i`.
+    fn put(&mut self, s: S, i: usize, w: S::Lanes);
+}
+
+impl<S: Simd> Sink<S> for [Quad; COLUMNS / 4] {
+    #[inline(always)]
+    fn put(&mut self, s: S, i: usize, w: S::Lanes) {
+        s.store_lanes(w, &mut self[i]);
+    }
 }
 
 /// Where one block of 16 rows is unpacked to.
@@ -82,7 +104,7 @@ pub(crate) trait Super: Block {
     const MIN: bool = false;
 
     /// Unpacks one block of 16 rows.
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>);
 }
 
 /// What is subtracted from the bytes of a tile.
@@ -124,11 +146,10 @@ fn joined_bits<S: Simd>(s: S, low: S::Lanes, n: u32, high: S::Lanes, m: u32) -> 
     s.or(bits(s, low, n, 15), s.and(high, splat_bytes(s, 0x30)))
 }
 
-/// Stores signed bytes as the ISA's chains take them.
+/// Signed bytes as the ISA's chains take them.
 #[inline(always)]
-fn store_signed<S: Simd>(s: S, v: S::Lanes, out: &mut Quad) {
-    let v = if S::SIGNED_CHAINS { v } else { s.xor(v, splat_bytes(s, 128)) };
-    s.store_lanes(v, out);
+fn signed<S: Simd>(s: S, v: S::Lanes) -> S::Lanes {
+    if S::SIGNED_CHAINS { v } else { s.xor(v, splat_bytes(s, 128)) }
 }
 
 /// Unpacks 16 bytes of each row to 32 nibbles, the low ones first, and passes them through `f`, which also gets the
@@ -225,7 +246,7 @@ impl Small for BlockQ8_0 {
         s.store(s.halves(s.gather_one(rows, 0)), &mut out.d[0]);
         for (half, out) in out.w.as_chunks_mut::<4>().0.iter_mut().enumerate() {
             for (v, out) in s.gather(rows, 2 + 16 * half).into_iter().zip(out) {
-                store_signed(s, v, out);
+                s.store_lanes(signed(s, v), out);
             }
         }
     }
@@ -241,7 +262,7 @@ impl Small for BlockIQ4NL {
             s.gather(rows, 2),
             out.w,
             #[inline(always)]
-            |v, _, out| store_signed(s, s.lookup(&NL4, v), out),
+            |v, _, out| s.store_lanes(signed(s, s.lookup(&NL4, v)), out),
         );
     }
 }
@@ -307,11 +328,11 @@ fn pair<S: Simd>(s: S, low: S::Lanes, high: S::Lanes) -> S::Lanes {
     s.or(s.and(low, s.splat_lanes(0xffff)), s.shl(high, 16))
 }
 
-impl Tile {
+impl Scales {
     /// Sets the scale of group `g` of `B` and, from it, the offsets.
     #[inline(always)]
     fn set_scale<S: Simd, B: Super>(&mut self, s: S, g: usize, scale: S::Lanes) {
-        s.store_lanes(s.chain_scale(scale), &mut self.scales[g]);
+        s.store_lanes(s.chain_scale(scale), &mut self.whole[g]);
         let times = offset::<S>(B::CODES);
         if times == 0 {
             return;
@@ -366,7 +387,7 @@ fn two_bits<S: Simd>(
     rows: Rows<'_>,
     at: usize,
     f: impl Fn(S::Lanes, usize, usize, usize) -> S::Lanes,
-    out: &mut Tile,
+    w: &mut impl Sink<S>,
 ) {
     for half in 0..2 {
         for part in 0..2 {
@@ -374,7 +395,7 @@ fn two_bits<S: Simd>(
                 for run in 0..4 {
                     let quad = 4 * part + q;
                     let code = f(bits(s, v, 2 * run as u32, 3), half, run, quad);
-                    s.store_lanes(code, &mut out.w[32 * half + 8 * run + quad]);
+                    w.put(s, 32 * half + 8 * run + quad, code);
                 }
             }
         }
@@ -386,7 +407,7 @@ impl Super for BlockQ2K {
     const QUADS: usize = 4;
     const MIN: bool = true;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         let packed = s.gather(rows, 0);
         two_halves(s, s.gather_one(rows, 80), &mut out.d[0], &mut out.m[0]);
         out.set_scales::<S, Self>(s, packed.map(|v| bits(s, v, 0, 15)));
@@ -403,7 +424,7 @@ impl Super for BlockQ2K {
             16,
             #[inline(always)]
             |code, _, _, _| code,
-            out,
+            w,
         );
     }
 }
@@ -412,7 +433,7 @@ impl Super for BlockQ3K {
     const CODES: Codes = Codes::Unsigned { max: 7, offset: 4 };
     const QUADS: usize = 4;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         // The last 16 bytes: two of codes, 12 of scales, two of `d`.
         let end = s.gather(rows, 94);
         out.set_d(s, s.shr(end[3], 16));
@@ -434,7 +455,7 @@ impl Super for BlockQ3K {
                 let third = bits(s, masks[quad / 4][quad % 4], (4 * half + run) as u32, 1);
                 s.or(code, s.shl(third, 2))
             },
-            out,
+            w,
         );
     }
 }
@@ -445,15 +466,15 @@ fn runs_of_nibbles<S: Simd>(
     s: S,
     rows: Rows<'_>,
     at: usize,
-    out: &mut [Quad; 64],
+    w: &mut impl Sink<S>,
     f: impl Fn(S::Lanes, usize, usize) -> S::Lanes,
 ) {
     for p in 0..4 {
         for part in 0..2 {
             for (q, v) in s.gather(rows, at + 32 * p + 16 * part).into_iter().enumerate() {
                 let quad = 4 * part + q;
-                s.store_lanes(f(bits(s, v, 0, 15), 2 * p, quad), &mut out[16 * p + quad]);
-                s.store_lanes(f(bits(s, v, 4, 15), 2 * p + 1, quad), &mut out[16 * p + 8 + quad]);
+                w.put(s, 16 * p + quad, f(bits(s, v, 0, 15), 2 * p, quad));
+                w.put(s, 16 * p + 8 + quad, f(bits(s, v, 4, 15), 2 * p + 1, quad));
             }
         }
     }
@@ -464,13 +485,13 @@ impl Super for BlockQ4K {
     const QUADS: usize = 8;
     const MIN: bool = true;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         out.set_six_bit_scales::<S, Self>(s, s.gather(rows, 0));
         runs_of_nibbles(
             s,
             rows,
             16,
-            &mut out.w,
+            w,
             #[inline(always)]
             |v, _, _| v,
         );
@@ -482,14 +503,14 @@ impl Super for BlockQ5K {
     const QUADS: usize = 8;
     const MIN: bool = true;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         out.set_six_bit_scales::<S, Self>(s, s.gather(rows, 0));
         let high = [s.gather(rows, 16), s.gather(rows, 32)];
         runs_of_nibbles(
             s,
             rows,
             48,
-            &mut out.w,
+            w,
             #[inline(always)]
             |v, run, quad| {
                 let high = high[quad / 4][quad % 4];
@@ -504,7 +525,7 @@ impl Super for BlockQ6K {
     const CODES: Codes = Codes::Unsigned { max: 63, offset: 32 };
     const QUADS: usize = 4;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         out.set_scales::<S, Self>(s, s.gather(rows, 192));
         out.set_d(s, s.shr(s.gather_one(rows, 206), 16));
         for half in 0..2 {
@@ -515,7 +536,7 @@ impl Super for BlockQ6K {
                     for run in 0..4 {
                         let code =
                             joined_bits(s, low[run % 2][q], run as u32 / 2 * 4, top[q], 2 * run as u32);
-                        s.store_lanes(code, &mut out.w[32 * half + 8 * run + 4 * part + q]);
+                        w.put(s, 32 * half + 8 * run + 4 * part + q, code);
                     }
                 }
             }
@@ -527,7 +548,7 @@ impl Super for BlockIQ4XS {
     const CODES: Codes = Codes::Signed;
     const QUADS: usize = 8;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         let [first, low, _, _] = s.gather(rows, 0);
         out.set_d(s, first);
         for g in 0..8 {
@@ -537,13 +558,10 @@ impl Super for BlockIQ4XS {
             out.set_scale::<S, Self>(s, g as usize, scale);
         }
         for g in 0..8 {
-            nibbles(
-                s,
-                s.gather(rows, 8 + 16 * g),
-                &mut out.w[8 * g..8 * g + 8],
-                #[inline(always)]
-                |v, _, out| store_signed(s, s.lookup(&NL4, v), out),
-            );
+            for (j, v) in s.gather(rows, 8 + 16 * g).into_iter().enumerate() {
+                w.put(s, 8 * g + j, signed(s, s.lookup(&NL4, bits(s, v, 0, 15))));
+                w.put(s, 8 * g + j + 4, signed(s, s.lookup(&NL4, bits(s, v, 4, 15))));
+            }
         }
     }
 }
@@ -552,10 +570,11 @@ impl Super for BlockTQ1_0 {
     const CODES: Codes = Codes::Unsigned { max: 2, offset: 1 };
     const QUADS: usize = 8;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         out.set_d(s, s.shr(s.gather_one(rows, 50), 16));
         let one = s.splat_lanes(1);
         (0..8).for_each(|g| out.set_scale::<S, Self>(s, g, one));
+        let mut quads = [[0; 64]; 64];
         for r in 0..16 {
             let (qs, qh) = (rows.field::<48>(r, 0), rows.field::<4>(r, 48));
             for i in 0..256 {
@@ -564,8 +583,11 @@ impl Super for BlockTQ1_0 {
                     160..240 => (qs[32 + i % 16], (i - 160) / 16),
                     _ => (qh[i % 4], (i - 240) / 4),
                 };
-                out.w[i / 4][4 * r + i % 4] = ternary_digit(byte, digit) as u8;
+                quads[i / 4][4 * r + i % 4] = ternary_digit(byte, digit) as u8;
             }
+        }
+        for (i, quad) in quads.iter().enumerate() {
+            w.put(s, i, s.lanes(quad));
         }
     }
 }
@@ -574,7 +596,7 @@ impl Super for BlockTQ2_0 {
     const CODES: Codes = Codes::Unsigned { max: 2, offset: 1 };
     const QUADS: usize = 8;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Tile) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         out.set_d(s, s.shr(s.gather_one(rows, 62), 16));
         let one = s.splat_lanes(1);
         (0..8).for_each(|g| out.set_scale::<S, Self>(s, g, one));
@@ -584,7 +606,7 @@ impl Super for BlockTQ2_0 {
             0,
             #[inline(always)]
             |code, _, _, _| code,
-            out,
+            w,
         );
     }
 }

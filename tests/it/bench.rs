@@ -285,7 +285,7 @@ fn wrong_command_lines_are_explained() {
         ("-o xml", "[possible values: none, csv, json, jsonl, md, sql]"),
         ("-ctk q7", "unknown cache type \"q7\""),
         ("-fa maybe", "\"maybe\" is none of on, off and auto"),
-        ("-lm dio", "[possible values: auto, mmap, mlock]"),
+        ("-lm dio", "[possible values: auto, mmap, mlock, none]"),
         ("--isa mmx", "unknown instruction set \"mmx\""),
         ("-p 0 -n 0", "nothing to measure: -p and -n are 0, and no -pg is given"),
         ("--plot chart.png", "the file's name has to end in .svg"),
