@@ -79,7 +79,7 @@ impl Model {
     pub fn open(path: impl AsRef<Path>, options: &ModelOptions) -> Result<Model, ModelError> {
         let path = path.as_ref();
         let named = |source| ModelError { path: path.display().to_string(), source };
-        let file = GgufFile::open(path).map_err(|e| named(Box::new(LoadError::from(e).into())))?;
+        let file = GgufFile::open_for_use(path).map_err(|e| named(Box::new(LoadError::from(e).into())))?;
         Model::from_file(file, options).map_err(|kind| named(Box::new(kind)))
     }
 

