@@ -75,7 +75,8 @@ pub struct Model {
 impl Model {
     /// Opens a GGUF (any shard of a split one) and checks that everything it needs is there.
     ///
-    /// Weights stay in the mapped file; the time goes into the vocabulary.
+    /// Weights stay in the mapped file; the time goes into the vocabulary. A file that the system has not cached is
+    /// read first, see [`GgufFile::open_for_use`].
     pub fn open(path: impl AsRef<Path>, options: &ModelOptions) -> Result<Model, ModelError> {
         let path = path.as_ref();
         let named = |source| ModelError { path: path.display().to_string(), source };

@@ -152,13 +152,12 @@ fn signed<S: Simd>(s: S, v: S::Lanes) -> S::Lanes {
     if S::SIGNED_CHAINS { v } else { s.xor(v, splat_bytes(s, 128)) }
 }
 
-/// Unpacks 16 bytes of each row to 32 nibbles, the low ones first, and passes them through `f`, which also gets the
-/// index of the quad.
+/// Unpacks 16 bytes of each row to 32 nibbles, the low ones first, and stores `f(nibbles, index of the quad)`.
 #[inline(always)]
-fn nibbles<S: Simd>(s: S, packed: [S::Lanes; 4], out: &mut [Quad], f: impl Fn(S::Lanes, usize, &mut Quad)) {
+fn nibbles<S: Simd>(s: S, packed: [S::Lanes; 4], out: &mut [Quad], f: impl Fn(S::Lanes, usize) -> S::Lanes) {
     for (j, v) in packed.into_iter().enumerate() {
-        f(bits(s, v, 0, 15), j, &mut out[j]);
-        f(bits(s, v, 4, 15), j + 4, &mut out[j + 4]);
+        s.store_lanes(f(bits(s, v, 0, 15), j), &mut out[j]);
+        s.store_lanes(f(bits(s, v, 4, 15), j + 4), &mut out[j + 4]);
     }
 }
 
@@ -179,7 +178,7 @@ impl Small for BlockQ4_0 {
             s.gather(rows, 2),
             out.w,
             #[inline(always)]
-            |v, _, out| s.store_lanes(v, out),
+            |v, _| v,
         );
     }
 }
@@ -195,7 +194,7 @@ impl Small for BlockQ4_1 {
             s.gather(rows, 4),
             out.w,
             #[inline(always)]
-            |v, _, out| s.store_lanes(v, out),
+            |v, _| v,
         );
     }
 }
@@ -213,9 +212,9 @@ fn five_bits<S: Simd>(s: S, packed: [S::Lanes; 4], high: S::Lanes, out: &mut [Qu
         packed,
         out,
         #[inline(always)]
-        |v, j, out| {
+        |v, j| {
             let bits = s.repeat_byte(if j % 2 == 0 { shifted } else { high }, j / 2);
-            s.store_lanes(s.or(v, s.min_bytes(s.and(bits, mask), sixteen)), out);
+            s.or(v, s.min_bytes(s.and(bits, mask), sixteen))
         },
     );
 }
@@ -262,7 +261,7 @@ impl Small for BlockIQ4NL {
             s.gather(rows, 2),
             out.w,
             #[inline(always)]
-            |v, _, out| s.store_lanes(signed(s, s.lookup(&NL4, v)), out),
+            |v, _| signed(s, s.lookup(&NL4, v)),
         );
     }
 }
@@ -290,7 +289,7 @@ impl Small for BlockMXFP4 {
             s.gather(rows, 1),
             out.w,
             #[inline(always)]
-            |v, _, out| s.store_lanes(s.lookup(&FP4_ABOVE, v), out),
+            |v, _| s.lookup(&FP4_ABOVE, v),
         );
     }
 }

@@ -27,7 +27,7 @@ pub struct ModelArgs {
     #[arg(long, conflicts_with = "no_mmap")]
     pub mlock: bool,
     /// Read the model file into memory, in huge pages if the system has them, instead of using it where it is mapped:
-    /// slower to open and shared with no other process, up to a fifth faster to read
+    /// slower to open and shared with no other process, up to a quarter faster to read
     #[arg(long)]
     pub no_mmap: bool,
 }
