@@ -2,10 +2,12 @@
 //!
 //! [`model`] opens a file, [`tokenizer`] and [`chat_template`] turn text into tokens and back, [`session`]
 //! evaluates tokens to logits over a key-value cache, [`sampler`] draws from them, and [`generate`] is the loop.
+//! [`lab`] has experiments on models.
 
 pub mod architectures;
 pub mod chat_template;
 pub mod generate;
+pub mod lab;
 pub mod model;
 pub mod npy;
 pub mod sampler;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use qgguf_kernels::{Compute, Kernels, KvLayer, KvType, KvTypeError};
 
-use crate::architectures::{Buffers, Graph, Outputs, TraceFn};
+use crate::architectures::{AttentionProbe, Buffers, Graph, Outputs, TraceFn};
 use crate::model::Model;
 
 /// How a session computes. None of this changes a bit of the logits, except the types of the cache.
@@ -82,6 +82,7 @@ pub struct Session {
     tokens: Vec<u32>,
     buffers: Buffers,
     trace: Option<Box<TraceFn<'static>>>,
+    probe: Option<Box<AttentionProbe<'static>>>,
 }
 
 impl Session {
@@ -106,6 +107,7 @@ impl Session {
             tokens: Vec::with_capacity(model.n_ctx().min(1 << 16)),
             buffers: Buffers::default(),
             trace: None,
+            probe: None,
             model,
         })
     }
@@ -151,6 +153,11 @@ impl Session {
     /// Sends every named intermediate of the following evaluations to `trace`.
     pub fn set_trace(&mut self, trace: Option<Box<TraceFn<'static>>>) {
         self.trace = trace;
+    }
+
+    /// Shows every attention layer of the following evaluations to `probe`.
+    pub fn set_attention_probe(&mut self, probe: Option<Box<AttentionProbe<'static>>>) {
+        self.probe = probe;
     }
 
     /// Forgets everything from position `n` on.
@@ -243,6 +250,9 @@ impl Session {
         );
         if let Some(trace) = &mut self.trace {
             graph.set_trace(trace);
+        }
+        if let Some(probe) = &mut self.probe {
+            graph.set_attention_probe(probe);
         }
         architecture.forward(&mut graph);
         self.compute.end();

@@ -23,6 +23,27 @@ pub enum Outputs {
 /// Receives named intermediates: `(name, layer, [rows, row length], values)`.
 pub type TraceFn<'a> = dyn FnMut(&str, Option<usize>, [usize; 2], &[f32]) + 'a;
 
+/// One attention layer at work: what its scores are made of.
+pub struct AttentionStep<'a> {
+    /// The layer.
+    pub layer: usize,
+    /// Its keys and values, those of the tokens being evaluated included.
+    pub kv: &'a KvLayer,
+    /// The queries as they meet the keys, `[token][head][element]`.
+    pub q: &'a [f32],
+    /// Position of the first token.
+    pub pos0: usize,
+    /// Tokens evaluated together.
+    pub n_tokens: usize,
+    /// Heads, scale, window, soft cap.
+    pub params: AttentionParams,
+    /// Threads for whoever wants to compute.
+    pub compute: &'a Compute,
+}
+
+/// Sees every attention layer of an evaluation.
+pub type AttentionProbe<'a> = dyn FnMut(&AttentionStep<'_>) + 'a;
+
 /// The activations, kept between evaluations so that nothing is allocated per token.
 #[derive(Default)]
 pub struct Buffers {
@@ -78,6 +99,7 @@ pub struct Graph<'a> {
     pos0: usize,
     outputs: Outputs,
     trace: Option<&'a mut TraceFn<'a>>,
+    probe: Option<&'a mut AttentionProbe<'a>>,
     layer: Option<usize>,
     /// Factor on what is added to the residual stream.
     pub residual_scale: f32,
@@ -106,6 +128,7 @@ impl<'a> Graph<'a> {
             pos0,
             outputs,
             trace: None,
+            probe: None,
             layer: None,
             residual_scale: 1.0,
         }
@@ -114,6 +137,11 @@ impl<'a> Graph<'a> {
     /// Sends every named intermediate to `trace`.
     pub fn set_trace(&mut self, trace: &'a mut TraceFn<'a>) {
         self.trace = Some(trace);
+    }
+
+    /// Shows every attention layer to `probe`.
+    pub fn set_attention_probe(&mut self, probe: &'a mut AttentionProbe<'a>) {
+        self.probe = Some(probe);
     }
 
     /// Number of tokens evaluated together.
@@ -230,6 +258,17 @@ impl<'a> Graph<'a> {
             softcap: None,
             window: scores.window,
         };
+        if let Some(probe) = &mut self.probe {
+            probe(&AttentionStep {
+                layer: il,
+                kv: cache,
+                q: &b.q,
+                pos0: self.pos0,
+                n_tokens: n,
+                params,
+                compute: self.compute,
+            });
+        }
         self.compute.attention(cache, &b.q, self.pos0, n, &params, &mut b.h);
         self.traced("kqv_out", |b| &b.h);
         self.project("attn_out", &attn.wo, attn.bo.as_deref());

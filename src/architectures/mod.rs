@@ -20,7 +20,7 @@ mod qwen3;
 mod qwen3moe;
 mod smollm3;
 
-pub use graph::{Buffers, Graph, Outputs, TraceFn};
+pub use graph::{AttentionProbe, AttentionStep, Buffers, Graph, Outputs, TraceFn};
 pub use hparams::{DEFAULT_KV_BUDGET, Hparams};
 pub use loader::{LoadError, Loader, Weight};
 

@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand.
 
 mod args;
+mod attention;
 mod bench;
 mod chat;
 mod completions;
@@ -69,6 +70,8 @@ enum Command {
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Tokenize(Box<tokenize::Args>),
     #[command(args_override_self = true, allow_negative_numbers = true)]
+    Attention(Box<attention::Args>),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
     Bench(Box<bench::Args>),
     Completions(completions::Args),
 }
@@ -90,6 +93,7 @@ pub fn main() -> ExitCode {
         Command::Logits(args) => logits::run(args, start),
         Command::Inspect(args) => inspect::run(args),
         Command::Tokenize(args) => tokenize::run(args),
+        Command::Attention(args) => attention::run(args, start),
         Command::Bench(args) => bench::run(args),
         Command::Completions(args) => completions::run(args),
     };

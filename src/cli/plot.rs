@@ -1,10 +1,13 @@
-//! Line charts as SVG.
+//! Line charts and heat maps as SVG.
+
+mod heat_map;
 
 use std::ops::Range;
 
 use plotters::prelude::*;
 
 use super::error::{Failure, Result};
+pub use heat_map::{HeatMap, Map};
 
 /// Lines over a common axis of whole numbers.
 pub struct Chart {

@@ -1,5 +1,6 @@
 //! End-to-end tests of the command and the library, in one binary.
 
+mod attention;
 mod bench;
 mod chat;
 mod command;

@@ -7,6 +7,7 @@
 
 use half::f16;
 
+use crate::isa::Portable;
 use crate::simd::{Simd, load_tail};
 use crate::table::Table;
 use crate::team::Team;
@@ -208,8 +209,28 @@ impl KvLayer {
         [&self.k, &self.v].iter().flat_map(|store| &store.chunks).map(|chunk| chunk.len()).sum()
     }
 
-    /// Heads, and the values of a key and of a value.
-    pub(crate) fn dims(&self) -> (usize, usize, usize) {
+    /// The keys of one head as attention sees them, `[position][element]`.
+    ///
+    /// A copy for looking at; attention itself works on the cache in place.
+    pub fn keys(&self, head: usize) -> Vec<f32> {
+        // SAFETY: the portable token needs no CPU feature.
+        let s = unsafe { Portable::new_unchecked() };
+        let form = self.k.form;
+        assert!(head < self.k.n_head);
+        let mut panel = vec![[0.0; 16]; form.panel() / 16];
+        let mut keys = Vec::with_capacity(self.len * form.dim);
+        for start in (0..self.len).step_by(BLOCK) {
+            let block = self.k.block(start / CHUNK, head, start % CHUNK / BLOCK);
+            unpack(s, form, block, &mut panel);
+            for at in 0..BLOCK.min(self.len - start) {
+                keys.extend((0..form.dim).map(|e| panel.as_flattened()[e * BLOCK + at]));
+            }
+        }
+        keys
+    }
+
+    /// Heads, values of a key, values of a value.
+    pub fn dims(&self) -> (usize, usize, usize) {
         (self.k.n_head, self.k.form.dim, self.v.form.dim)
     }
 

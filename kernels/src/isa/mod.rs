@@ -11,6 +11,8 @@ mod avx512;
 mod neon;
 mod portable;
 
+pub(crate) use portable::Portable;
+
 use crate::table::Table;
 
 /// A CPU feature's name, and whether this CPU has it.
