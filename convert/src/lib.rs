@@ -1,3 +1,13 @@
 //! From Hugging Face checkpoints to GGUF, and from one quantization to another.
 //!
-//! The room is reserved; nothing lives here yet.
+//! [`pipeline`] streams tensors from any [`pipeline::RowSource`] into GGUF files; [`recipe`] says which tensor gets which
+//! type; [`imatrix`] has the importance of columns.
+
+pub mod deviation;
+mod encode;
+pub mod file_type;
+pub mod gguf_rows;
+pub mod imatrix;
+pub mod model_shape;
+pub mod pipeline;
+pub mod recipe;

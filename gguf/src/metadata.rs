@@ -240,6 +240,13 @@ impl Metadata {
         None
     }
 
+    /// Takes a key out. Those behind it move up.
+    pub fn remove(&mut self, key: &str) -> Option<MetadataValue> {
+        let i = self.index.remove(key)?;
+        self.index.values_mut().filter(|at| **at > i).for_each(|at| *at -= 1);
+        Some(self.entries.remove(i).1)
+    }
+
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&MetadataValue> {
         self.index.get(key).map(|&i| &self.entries[i].1)

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::metadata::number_types;
 use crate::reader::{self, MAX_DIMS, MAX_TENSOR_NAME};
@@ -81,6 +81,7 @@ impl GgufWriter {
         let sizes =
             tensors.iter().map(|t| (t.name.clone(), size(t).expect("checked for the header"))).collect();
         let io = |source| WriteError::Io { path: path.clone(), source };
+        let path = target(&path).map_err(io)?;
         let dir = match path.parent() {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),
@@ -121,8 +122,18 @@ impl GgufWriter {
         Ok(())
     }
 
+    /// Pads the header of a file without tensors, too, as ggml's writer does.
+    pub fn pad_empty(&mut self) -> Result<(), WriteError> {
+        if self.tensors.is_empty() { self.pad() } else { Ok(()) }
+    }
+
     /// Puts the file in its place.
-    pub fn finish(mut self) -> Result<(), WriteError> {
+    pub fn finish(self) -> Result<(), WriteError> {
+        self.complete()?.persist()
+    }
+
+    /// Ends the file without putting it in its place yet.
+    pub fn complete(mut self) -> Result<CompleteFile, WriteError> {
         if let Some((name, size)) = self.tensors.get(self.current) {
             let reason = format!("tensor \"{name}\" got {} of {size} bytes", size - self.missing);
             return Err(self.invalid(reason));
@@ -132,8 +143,7 @@ impl GgufWriter {
         let file = self.out.into_inner().map_err(|e| io(e.into_error()))?;
         file.as_file().sync_all().map_err(io)?;
         keep_mode(file.as_file(), &path).map_err(io)?;
-        file.persist(&path).map_err(|e| io(e.error))?;
-        Ok(())
+        Ok(CompleteFile { file: file.into_temp_path(), path })
     }
 
     /// Moves on past complete tensors.
@@ -166,6 +176,30 @@ impl GgufWriter {
 
     fn invalid(&self, reason: String) -> WriteError {
         WriteError::Invalid { path: self.path.clone(), reason }
+    }
+}
+
+/// A file with all its bytes, still beside its target. Dropped, it leaves no trace.
+#[must_use]
+pub struct CompleteFile {
+    file: TempPath,
+    path: PathBuf,
+}
+
+impl CompleteFile {
+    /// Puts the file in its place.
+    pub fn persist(self) -> Result<(), WriteError> {
+        let path = self.path;
+        self.file.persist(&path).map_err(|e| WriteError::Io { path, source: e.error })
+    }
+}
+
+/// Where a file for `path` really goes: what stands there, if anything, must be a file, and a link is followed.
+fn target(path: &Path) -> io::Result<PathBuf> {
+    match std::fs::metadata(path) {
+        Ok(old) if !old.is_file() => Err(io::Error::other("not a regular file")),
+        Ok(_) if path.is_symlink() => std::fs::canonicalize(path),
+        _ => Ok(path.to_owned()),
     }
 }
 

@@ -1,0 +1,50 @@
+//! From f32 to the bytes of a type and back.
+
+use half::{bf16, f16};
+use qgguf_gguf::GgmlType;
+use qgguf_gguf::dequantize::{DequantizeError, dequantize_row};
+use qgguf_kernels::Kernels;
+
+/// Why rows cannot be stored in a type.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// Nobody knows how to make this type.
+    #[error("type {0} cannot be made yet")]
+    Unsupported(GgmlType),
+    /// Nobody knows what it means.
+    #[error(transparent)]
+    Decode(#[from] DequantizeError),
+}
+
+/// Writes rows of `n_columns` as blocks of a type; each column weighs as its `importance` says.
+pub(crate) fn rows(
+    _kernels: Kernels,
+    ty: GgmlType,
+    weights: &[f32],
+    _n_columns: usize,
+    _importance: Option<&[f32]>,
+    out: &mut [u8],
+) -> Result<(), EncodeError> {
+    match ty {
+        GgmlType::F32 => numbers(weights, out, f32::to_le_bytes),
+        GgmlType::F16 => numbers(weights, out, |x| f16::from_f32(x).to_le_bytes()),
+        GgmlType::BF16 => numbers(weights, out, |x| bf16::from_f32(x).to_le_bytes()),
+        ty => return Err(EncodeError::Unsupported(ty)),
+    }
+    Ok(())
+}
+
+fn numbers<const N: usize>(weights: &[f32], out: &mut [u8], bytes: impl Fn(f32) -> [u8; N]) {
+    out.as_chunks_mut().0.iter_mut().zip(weights).for_each(|(out, &x)| *out = bytes(x));
+}
+
+/// Writes what blocks mean.
+pub(crate) fn restore(
+    _kernels: Kernels,
+    ty: GgmlType,
+    bytes: &[u8],
+    out: &mut [f32],
+) -> Result<(), EncodeError> {
+    Ok(dequantize_row(ty, bytes, out)?)
+}
