@@ -3,9 +3,11 @@
 //! [`model`] opens a file, [`tokenizer`] and [`chat_template`] turn text into tokens and back, [`session`]
 //! evaluates tokens to logits over a key-value cache, [`sampler`] draws from them, and [`generate`] is the loop.
 //! [`lab`] has experiments on models.
+//! [`evaluate`] measures how well a model predicts a text.
 
 pub mod architectures;
 pub mod chat_template;
+pub mod evaluate;
 pub mod generate;
 pub mod lab;
 pub mod model;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use qgguf_kernels::{Compute, Kernels, KvLayer, KvType, KvTypeError};
 
-use crate::architectures::{AttentionProbe, Buffers, Graph, Outputs, TraceFn};
+use crate::architectures::{ActivationsProbe, AttentionProbe, Buffers, Graph, Outputs, TraceFn};
 use crate::model::Model;
 
 /// How a session computes. None of this changes a bit of the logits, except the types of the cache.
@@ -83,6 +83,7 @@ pub struct Session {
     buffers: Buffers,
     trace: Option<Box<TraceFn<'static>>>,
     probe: Option<Box<AttentionProbe<'static>>>,
+    activations_probe: Option<Box<ActivationsProbe<'static>>>,
 }
 
 impl Session {
@@ -108,6 +109,7 @@ impl Session {
             buffers: Buffers::default(),
             trace: None,
             probe: None,
+            activations_probe: None,
             model,
         })
     }
@@ -142,6 +144,11 @@ impl Session {
         self.n_threads_batch
     }
 
+    /// Tokens evaluated together when there are many.
+    pub fn n_ubatch(&self) -> usize {
+        self.n_ubatch
+    }
+
     /// Memory in use.
     pub fn memory(&self) -> Memory {
         Memory {
@@ -158,6 +165,11 @@ impl Session {
     /// Shows every attention layer of the following evaluations to `probe`.
     pub fn set_attention_probe(&mut self, probe: Option<Box<AttentionProbe<'static>>>) {
         self.probe = probe;
+    }
+
+    /// Shows `probe` what weights are multiplied with in the following evaluations.
+    pub fn set_activations_probe(&mut self, probe: Option<Box<ActivationsProbe<'static>>>) {
+        self.activations_probe = probe;
     }
 
     /// Forgets everything from position `n` on.
@@ -192,11 +204,23 @@ impl Session {
         let n_vocab = self.model.hparams().n_vocab;
         for batch in tokens.chunks(self.n_ubatch) {
             let pos0 = self.tokens.len();
-            self.forward(batch, Outputs::All);
+            self.forward(batch, Outputs::From(0));
             let rows = self.buffers.logits.chunks_exact(n_vocab);
             rows.enumerate().for_each(|(t, logits)| each(pos0 + t, logits));
         }
         Ok(())
+    }
+
+    /// Appends `tokens`, all evaluated together, and returns the logits after each of them from index `first` on
+    /// (`[tokens.len() - first][n_vocab]`), with the threads to work on them.
+    ///
+    /// # Panics
+    /// If there are more tokens than [`Session::n_ubatch`], or fewer than `first`.
+    pub fn eval_batch(&mut self, tokens: &[u32], first: usize) -> Result<(&[f32], &Compute), EvalError> {
+        assert!(tokens.len() <= self.n_ubatch && first <= tokens.len());
+        self.check(tokens)?;
+        self.forward(tokens, Outputs::From(first));
+        Ok((&self.buffers.logits, &self.compute))
     }
 
     /// Makes `tokens` the sequence of this session, keeping what it already shares with it from the start,
@@ -253,6 +277,9 @@ impl Session {
         }
         if let Some(probe) = &mut self.probe {
             graph.set_attention_probe(probe);
+        }
+        if let Some(probe) = &mut self.activations_probe {
+            graph.set_activations_probe(probe);
         }
         architecture.forward(&mut graph);
         self.compute.end();

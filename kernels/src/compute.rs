@@ -175,6 +175,11 @@ impl Compute {
         self.team.run_chunks(x, TASK_VALUES, |task, x| op(x, &y[task * TASK_VALUES..][..x.len()]));
     }
 
+    /// Cuts `data` into chunks of `chunk` values and calls `task(index, chunk)` for each, on the team.
+    pub fn run_chunks<T: Send>(&self, data: &mut [T], chunk: usize, task: impl Fn(usize, &mut [T]) + Sync) {
+        self.team.run_chunks(data, chunk, task);
+    }
+
     /// Runs `task(0)` to `task(n - 1)` on the team.
     pub fn run(&self, n: usize, task: impl Fn(usize) + Sync) {
         self.team.run(n, task);

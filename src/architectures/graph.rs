@@ -16,8 +16,8 @@ pub enum Outputs {
     None,
     /// The last token of the batch.
     Last,
-    /// Every token of the batch.
-    All,
+    /// The token of this index in the batch and all after it.
+    From(usize),
 }
 
 /// Receives named intermediates: `(name, layer, [rows, row length], values)`.
@@ -43,6 +43,24 @@ pub struct AttentionStep<'a> {
 
 /// Sees every attention layer of an evaluation.
 pub type AttentionProbe<'a> = dyn FnMut(&AttentionStep<'_>) + 'a;
+
+/// What some weights are about to be multiplied with.
+pub struct Activations<'a> {
+    /// The name of the tensor that the weights are in.
+    pub tensor: &'a str,
+    /// `[row][n_cols]`, before any rounding to the weights' needs.
+    pub x: &'a [f32],
+    /// Row length.
+    pub n_cols: usize,
+    /// For the weights of experts: how many there are, and the expert of each pair. Pair p takes row
+    /// `p / (pairs / rows)` of `x`.
+    pub experts: Option<(usize, &'a [u32])>,
+    /// Threads for whoever wants to compute.
+    pub compute: &'a Compute,
+}
+
+/// Sees what weights are multiplied with, once for each tensor and evaluation.
+pub type ActivationsProbe<'a> = dyn FnMut(&Activations<'_>) + 'a;
 
 /// The activations, kept between evaluations so that nothing is allocated per token.
 #[derive(Default)]
@@ -100,6 +118,7 @@ pub struct Graph<'a> {
     outputs: Outputs,
     trace: Option<&'a mut TraceFn<'a>>,
     probe: Option<&'a mut AttentionProbe<'a>>,
+    activations_probe: Option<&'a mut ActivationsProbe<'a>>,
     layer: Option<usize>,
     /// Factor on what is added to the residual stream.
     pub residual_scale: f32,
@@ -129,6 +148,7 @@ impl<'a> Graph<'a> {
             outputs,
             trace: None,
             probe: None,
+            activations_probe: None,
             layer: None,
             residual_scale: 1.0,
         }
@@ -142,6 +162,11 @@ impl<'a> Graph<'a> {
     /// Shows every attention layer to `probe`.
     pub fn set_attention_probe(&mut self, probe: &'a mut AttentionProbe<'a>) {
         self.probe = Some(probe);
+    }
+
+    /// Shows `probe` what weights are multiplied with.
+    pub fn set_activations_probe(&mut self, probe: &'a mut ActivationsProbe<'a>) {
+        self.activations_probe = Some(probe);
     }
 
     /// Number of tokens evaluated together.
@@ -191,6 +216,7 @@ impl<'a> Graph<'a> {
 
     /// `q`, `k`, `v` = projections of `h`, with their biases.
     pub fn qkv(&mut self, attn: &Attention) {
+        self.observed(&[&attn.wq, &attn.wk, &attn.wv], |b| &b.h, None);
         let n = self.tokens.len();
         let b = &mut *self.buffers;
         b.q.resize(n * attn.wq.n_rows(), 0.0);
@@ -276,6 +302,7 @@ impl<'a> Graph<'a> {
 
     /// `h` = `w` · `h` + bias.
     fn project(&mut self, name: &str, w: &Weight, bias: Option<&[f32]>) {
+        self.observed(&[w], |b| &b.h, None);
         let n = self.tokens.len();
         let b = &mut *self.buffers;
         b.next.resize(n * w.n_rows(), 0.0);
@@ -299,6 +326,7 @@ impl<'a> Graph<'a> {
 
     /// `h` = down(gate(gate · `h`) ⊙ up · `h`).
     pub fn ffn(&mut self, ffn: &Ffn, gate: Gate) {
+        self.observed(&[&ffn.gate, &ffn.up], |b| &b.h, None);
         let n = self.tokens.len();
         let b = &mut *self.buffers;
         b.gate.resize(n * ffn.gate.n_rows(), 0.0);
@@ -348,6 +376,7 @@ impl<'a> Graph<'a> {
     pub fn moe(&mut self, moe: &Moe) {
         let n = self.tokens.len();
         self.route(moe);
+        self.observed(&[&moe.gate[0], &moe.up[0]], |b| &b.h, Some(moe.gate.len()));
         let b = &mut *self.buffers;
         let n_pairs = b.expert_ids.len();
         let n_ff = moe.up[0].n_rows();
@@ -362,6 +391,7 @@ impl<'a> Graph<'a> {
         );
         self.compute.matmul_experts(&b.h, &b.expert_ids, moe.up.len(), |e| moe.up[e].matrix(), &mut b.up);
         self.gated(Gate::Silu);
+        self.observed(&[&moe.down[0]], |b| &b.gate, Some(moe.down.len()));
         let b = &mut *self.buffers;
         let n_embd = moe.down[0].n_rows();
         b.next.resize(n_pairs * n_embd, 0.0);
@@ -384,6 +414,7 @@ impl<'a> Graph<'a> {
 
     /// Fills `expert_ids` and `expert_weights`, `[token][n_used]`.
     fn route(&mut self, moe: &Moe) {
+        self.observed(&[&moe.router], |b| &b.h, None);
         let n = self.tokens.len();
         let b = &mut *self.buffers;
         let n_expert = moe.router.n_rows();
@@ -408,23 +439,20 @@ impl<'a> Graph<'a> {
 
     /// The last norm and the output projection, for the wanted positions only.
     pub fn output(&mut self, head: &super::layers::Head, eps: f32) {
-        let n = self.tokens.len();
+        let n = self.n_outputs();
         let n_embd = head.norm.len();
-        let first = match self.outputs {
-            Outputs::All => 0,
-            Outputs::Last => n - 1,
-            Outputs::None => n,
-        };
         self.layer = None;
         let b = &mut *self.buffers;
-        b.h.resize((n - first) * n_embd, 0.0);
-        b.logits.resize((n - first) * head.output.n_rows(), 0.0);
-        if first == n {
+        b.h.resize(n * n_embd, 0.0);
+        b.logits.resize(n * head.output.n_rows(), 0.0);
+        if n == 0 {
             return;
         }
-        self.compute.rms_norm(&b.x[first * n_embd..], &head.norm, eps, &mut b.h);
+        self.compute.rms_norm(&b.x[b.x.len() - n * n_embd..], &head.norm, eps, &mut b.h);
+        self.observed(&[&head.output], |b| &b.h, None);
+        let b = &mut *self.buffers;
         let job = MatmulJob { w: head.output.matrix(), out: &mut b.logits };
-        self.compute.matmul(&b.h, n - first, &mut [job]);
+        self.compute.matmul(&b.h, n, &mut [job]);
         if let Some(bias) = &head.bias {
             self.compute.add_bias(&mut b.logits, bias);
         }
@@ -438,15 +466,40 @@ impl<'a> Graph<'a> {
         self.traced("result_output", |b| &b.logits);
     }
 
+    /// Shows the rows `x` that `weights` are multiplied with; parts of one tensor are one.
+    fn observed(&mut self, weights: &[&Weight], x: impl Fn(&Buffers) -> &Vec<f32>, n_experts: Option<usize>) {
+        if let Some(probe) = &mut self.activations_probe {
+            let x = x(self.buffers);
+            let mut last = "";
+            for weight in
+                weights.iter().filter(|weight| std::mem::replace(&mut last, weight.name()) != weight.name())
+            {
+                probe(&Activations {
+                    tensor: weight.name(),
+                    x,
+                    n_cols: weight.n_cols(),
+                    experts: n_experts.map(|n| (n, self.buffers.expert_ids.as_slice())),
+                    compute: self.compute,
+                });
+            }
+        }
+    }
+
+    /// Tokens whose logits are wanted: the last ones.
+    fn n_outputs(&self) -> usize {
+        match self.outputs {
+            Outputs::None => 0,
+            Outputs::Last => 1,
+            Outputs::From(first) => self.tokens.len() - first,
+        }
+    }
+
     fn traced(&mut self, name: &str, values: impl Fn(&Buffers) -> &Vec<f32>) {
+        let n_outputs = self.n_outputs();
         if let Some(trace) = &mut self.trace {
             let values = values(self.buffers);
-            let rows = if self.layer.is_none() && name.starts_with("result") && self.outputs == Outputs::Last
-            {
-                1
-            } else {
-                self.tokens.len()
-            };
+            let of_outputs = self.layer.is_none() && name.starts_with("result");
+            let rows = if of_outputs { n_outputs } else { self.tokens.len() };
             trace(name, self.layer, [rows, values.len() / rows], values);
         }
     }

@@ -110,6 +110,11 @@ impl Weight {
         Weight { first_row: self.first_row + first, n_rows: n, ..self.clone() }
     }
 
+    /// The name of the tensor.
+    pub fn name(&self) -> &str {
+        self.file.tensor_at(self.tensor).name()
+    }
+
     /// Number of rows: the width of the result.
     pub fn n_rows(&self) -> usize {
         self.n_rows

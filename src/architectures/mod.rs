@@ -20,7 +20,9 @@ mod qwen3;
 mod qwen3moe;
 mod smollm3;
 
-pub use graph::{AttentionProbe, AttentionStep, Buffers, Graph, Outputs, TraceFn};
+pub use graph::{
+    Activations, ActivationsProbe, AttentionProbe, AttentionStep, Buffers, Graph, Outputs, TraceFn,
+};
 pub use hparams::{DEFAULT_KV_BUDGET, Hparams};
 pub use loader::{LoadError, Loader, Weight};
 

@@ -93,18 +93,10 @@ impl PromptArgs {
     pub fn read(&self) -> Result<String> {
         match (&self.prompt, &self.file) {
             (Some(prompt), _) => self.escapes.unescape(prompt),
-            (None, Some(file)) if file.as_os_str() != "-" => {
-                let bytes = fs::read(file).context(format!("cannot read {}", file.display()))?;
-                Ok(without_final_newline(utf8(bytes, &file.display().to_string())?))
-            }
             (None, None) if std::io::stdin().is_terminal() => {
                 Err(Failure::usage("no prompt: give -p TEXT, -f FILE, or text on standard input"))
             }
-            (None, _) => {
-                let mut bytes = Vec::new();
-                std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
-                Ok(without_final_newline(utf8(bytes, "standard input")?))
-            }
+            (None, file) => read_prompt(file.as_deref().unwrap_or(Path::new("-"))),
         }
     }
 }
@@ -123,6 +115,16 @@ impl EscapeArgs {
 fn utf8(bytes: Vec<u8>, from: &str) -> Result<String> {
     String::from_utf8(bytes)
         .map_err(|e| Failure::text(format!("{from} is not UTF-8 (byte {})", e.utf8_error().valid_up_to())))
+}
+
+/// Reads a text file, or standard input if it is called `-`, without its final newline.
+pub fn read_prompt(file: &Path) -> Result<String> {
+    if file.as_os_str() != "-" {
+        return Ok(without_final_newline(read_text(file)?));
+    }
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
+    Ok(without_final_newline(utf8(bytes, "standard input")?))
 }
 
 /// Reads a text file that has to be UTF-8.
@@ -172,7 +174,7 @@ fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
-fn positive(text: &str) -> Result<usize, String> {
+pub fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("at least 1".to_owned()),
         Ok(n) => Ok(n),
@@ -181,7 +183,7 @@ fn positive(text: &str) -> Result<usize, String> {
 }
 
 /// Flags of llama.cpp with one dash and several letters, which clap would read as several flags.
-const LONG_SHORTS: [(&str, &str); 22] = [
+const LONG_SHORTS: [(&str, &str); 23] = [
     ("-tb", "--threads-batch"),
     ("-ub", "--ubatch-size"),
     ("-ctk", "--cache-type-k"),
@@ -190,6 +192,7 @@ const LONG_SHORTS: [(&str, &str); 22] = [
     ("-cnv", "--chat"),
     ("-pg", "--pg"),
     ("-oe", "--output-err"),
+    ("-ofreq", "--output-frequency"),
     ("-ngl", "--n-gpu-layers"),
     ("-ncmoe", "--n-cpu-moe"),
     ("-sm", "--split-mode"),

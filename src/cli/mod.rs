@@ -4,9 +4,11 @@ mod args;
 mod attention;
 mod bench;
 mod chat;
+mod compare;
 mod completions;
 mod conversation;
 mod error;
+mod evaluation;
 mod generation;
 mod inspect;
 mod interrupt;
@@ -14,7 +16,9 @@ mod load;
 mod logits;
 mod memory;
 mod output;
+mod perplexity;
 mod plot;
+mod progress;
 mod run;
 mod sampling;
 mod terminal;
@@ -46,6 +50,8 @@ Examples:
   qgguf inspect model.gguf                    what is in the file
   qgguf tokenize -m model.gguf -p \"Once\"      the tokens of a text
   qgguf bench -m model.gguf -t 4,8            tokens per second, beside what the machine allows
+  qgguf perplexity -m model.gguf -f text.txt  how well it predicts a text
+  qgguf compare -m f16.gguf -m q4.gguf -f text.txt   what a quantization costs
   qgguf COMMAND --help                        all flags of a command
 
 Results go to standard output, everything else to standard error.
@@ -73,6 +79,9 @@ enum Command {
     Attention(Box<attention::Args>),
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Bench(Box<bench::Args>),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
+    Perplexity(Box<perplexity::Args>),
+    Compare(Box<compare::Args>),
     Completions(completions::Args),
 }
 
@@ -95,6 +104,8 @@ pub fn main() -> ExitCode {
         Command::Tokenize(args) => tokenize::run(args),
         Command::Attention(args) => attention::run(args, start),
         Command::Bench(args) => bench::run(args),
+        Command::Perplexity(args) => perplexity::run(args, start),
+        Command::Compare(args) => compare::run(args),
         Command::Completions(args) => completions::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)

@@ -9,7 +9,7 @@ use plotters::prelude::*;
 use super::error::{Failure, Result};
 pub use heat_map::{HeatMap, Map};
 
-/// Lines over a common axis of whole numbers.
+/// Lines over a common axis.
 pub struct Chart {
     pub title: String,
     pub x_label: String,
@@ -46,6 +46,9 @@ impl Chart {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let (x, y) = (axis(points().map(|p| p.0)), axis(points().map(|p| p.1).chain([0.0])));
 
+        // Few whole numbers, if any, stand on a short axis.
+        let fractions = x.end - x.start < 4.0;
+        let precision = if y.end - y.start < 0.1 { 1e6 } else { 1e3 };
         area.fill(&WHITE)?;
         let longest = self.lines.iter().map(|line| line.label.chars().count() as u32).max().unwrap_or(0);
         let legend_width = (STROKE as u32 + 30 + longest * TEXT * 5 / 9).min(SIZE.0 / 2);
@@ -60,8 +63,10 @@ impl Chart {
             .configure_mesh()
             .x_desc(&self.x_label)
             .y_desc(&self.y_label)
-            .x_label_formatter(&|x| if x.fract() == 0.0 { format!("{x}") } else { String::new() })
-            .y_label_formatter(&|y| format!("{}", (y * 1000.0).round() / 1000.0))
+            .x_label_formatter(&|x| {
+                if fractions || x.fract() == 0.0 { format!("{x}") } else { String::new() }
+            })
+            .y_label_formatter(&|y| format!("{}", (y * precision).round() / precision))
             .axis_desc_style(text(18))
             .label_style(text(TEXT))
             .light_line_style(TRANSPARENT)

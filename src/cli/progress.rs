@@ -1,0 +1,97 @@
+//! Progress of long work on stderr: a bar with the time left on a terminal, plain text elsewhere.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::terminal::note;
+
+/// Long work in equal steps.
+pub struct Progress {
+    /// On a terminal.
+    bar: Option<ProgressBar>,
+    n_steps: usize,
+    n_done: usize,
+    start: Instant,
+    unit: &'static str,
+}
+
+impl Progress {
+    /// Work of so many steps, each of which is one `unit`.
+    pub fn start(n_steps: usize, unit: &'static str) -> Progress {
+        let style = format!("{{bar:30}} {{pos}}/{{len}} {unit}s, {{eta}} left  {{wide_msg}}");
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(n_steps as u64);
+            bar.set_style(ProgressStyle::with_template(&style).unwrap_or(ProgressStyle::default_bar()));
+            bar.tick();
+            bar
+        });
+        Progress { bar, n_steps, n_done: 0, start: Instant::now(), unit }
+    }
+
+    /// One step is done; `state` stands beside the bar, or is printed as it is.
+    pub fn step(&mut self, state: &str) {
+        self.n_done += 1;
+        if let Some(bar) = &self.bar {
+            bar.set_message(state.trim().trim_end_matches(',').to_owned());
+            return bar.inc(1);
+        }
+        if self.n_done == 1 && self.n_steps > 1 {
+            let step = self.start.elapsed();
+            let left = step.saturating_mul((self.n_steps - 1).min(u32::MAX as usize) as u32);
+            note!(
+                "qgguf: {} {}s, {:.2} s each, about {} to go",
+                self.n_steps,
+                self.unit,
+                step.as_secs_f64(),
+                duration(left)
+            );
+        }
+        let _ = write!(std::io::stderr(), "{state}");
+    }
+
+    /// The work is over, or stops here. Says how much was done and how fast: `n` tokens a step.
+    pub fn finish(self, n: usize) {
+        match &self.bar {
+            Some(bar) => bar.finish_and_clear(),
+            None => note!(""),
+        }
+        if self.n_done > 0 {
+            let (tokens, time) = (self.n_done * n, self.start.elapsed());
+            note!(
+                "qgguf: {tokens} tokens in {}, {:.1} tok/s",
+                duration(time),
+                tokens as f64 / time.as_secs_f64()
+            );
+        }
+        if self.n_done < self.n_steps {
+            note!("qgguf: interrupted after {} of {} {}s", self.n_done, self.n_steps, self.unit);
+        }
+    }
+
+    /// Time since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+/// `8.3 s`, `4 min 10 s`, `2 h 5 min`.
+fn duration(time: Duration) -> String {
+    match time.as_secs() {
+        0..90 => format!("{:.1} s", time.as_secs_f64()),
+        s @ 90..5400 => format!("{} min {} s", s / 60, s % 60),
+        s => format!("{} h {} min", s / 3600, s % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        let said = |ms| duration(Duration::from_millis(ms));
+        assert_eq!([said(8_340), said(250_000), said(7_500_000)], ["8.3 s", "4 min 10 s", "2 h 5 min"]);
+    }
+}

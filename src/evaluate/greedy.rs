@@ -1,0 +1,27 @@
+//! Greedy continuations, to see where two models part.
+
+use crate::session::{EvalError, Session};
+
+/// The `n` likeliest tokens one after the other, after `prompt`; the lowest id among equals.
+///
+/// # Errors
+/// If the prompt or the tokens do not fit the context.
+pub fn greedy(session: &mut Session, prompt: &[u32], n: usize) -> Result<Vec<u32>, EvalError> {
+    session.truncate(0);
+    let mut tokens: Vec<u32> = Vec::with_capacity(n);
+    for _ in 0..n {
+        let kernels = session.kernels();
+        let logits = match tokens.last() {
+            None => session.eval(prompt)?,
+            Some(&token) => session.eval(&[token])?,
+        };
+        let (largest, _) = kernels.largest_and_nan(logits);
+        tokens.push(logits.iter().position(|&logit| logit == largest).unwrap_or(0) as u32);
+    }
+    Ok(tokens)
+}
+
+/// The first position at which two continuations differ, if they do.
+pub fn first_difference(a: &[u32], b: &[u32]) -> Option<usize> {
+    a.iter().zip(b).position(|(a, b)| a != b)
+}
