@@ -18,4 +18,4 @@ pub use error::{Error, Fault};
 pub use file::{GgufFile, TensorInfo, TensorView};
 pub use metadata::{Metadata, MetadataArray, MetadataValue, StringArray};
 pub use types::{GgmlType, file_type_name};
-pub use writer::{CompleteFile, GgufWriter, TensorSpec, WriteError};
+pub use writer::{CompleteFile, GgufWriter, TensorSpec, WriteError, in_memory};

@@ -203,6 +203,33 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// The bytes of a GGUF (version 3) with these tensors. `fill(i, bytes)` writes the data of tensor i, which is zeros before.
+///
+/// Errors name the file `name`, which does not have to exist.
+pub fn in_memory<E: From<WriteError>>(
+    name: impl AsRef<Path>,
+    metadata: &Metadata,
+    tensors: &[TensorSpec],
+    mut fill: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+) -> Result<Vec<u8>, E> {
+    let invalid = |reason: String| WriteError::Invalid { path: name.as_ref().to_owned(), reason };
+    let alignment = reader::alignment(metadata).map_err(|fault| invalid(fault.to_string()))?;
+    let header = header(3, metadata, tensors, alignment).map_err(invalid)?;
+    let alignment = alignment as usize;
+    let sizes: Vec<usize> =
+        tensors.iter().map(|t| size(t).expect("checked for the header") as usize).collect();
+    let data: usize = sizes.iter().map(|size| size.next_multiple_of(alignment)).sum();
+    // Zeros cost nothing until they are written to.
+    let mut bytes = vec![0; header.len().next_multiple_of(alignment) + data];
+    bytes[..header.len()].copy_from_slice(&header);
+    let mut at = header.len().next_multiple_of(alignment);
+    for (i, size) in sizes.into_iter().enumerate() {
+        fill(i, &mut bytes[at..at + size])?;
+        at += size.next_multiple_of(alignment);
+    }
+    Ok(bytes)
+}
+
 /// A file in `dir` with the mode that any new file would get there; temporary files are private otherwise.
 fn temporary(dir: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
