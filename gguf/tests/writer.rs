@@ -123,3 +123,29 @@ fn an_unfinished_file_leaves_the_old_one_alone() {
     assert_eq!(std::fs::read(&path).unwrap(), b"old");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
+
+#[test]
+fn a_file_in_memory_has_the_bytes_of_one_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("out.gguf");
+    let mut m = Metadata::default();
+    m.set("general.alignment", MetadataValue::U32(64));
+    m.set("name", MetadataValue::String("odd".into()));
+    let specs = [
+        spec("a", &[3, 3], GgmlType::F32),
+        spec("none", &[0], GgmlType::F16),
+        spec("b", &[32], GgmlType::Q8_0),
+    ];
+    let data = |i: usize| -> Vec<u8> { (0..[36, 0, 34][i]).map(|b| b + 100 * i as u8 / 2).collect() };
+    let mut writer = GgufWriter::create(&path, 3, &m, &specs).unwrap();
+    (0..3).for_each(|i| writer.write(&data(i)).unwrap());
+    writer.finish().unwrap();
+    let bytes = qgguf_gguf::in_memory("out.gguf", &m, &specs, |i, out| {
+        out.copy_from_slice(&data(i));
+        Ok::<_, qgguf_gguf::WriteError>(())
+    });
+    assert_eq!(bytes.unwrap(), std::fs::read(&path).unwrap());
+    let twice = [spec("a", &[1], GgmlType::F32), spec("a", &[1], GgmlType::F32)];
+    let refused = qgguf_gguf::in_memory("out.gguf", &m, &twice, |_, _| Ok::<_, qgguf_gguf::WriteError>(()));
+    assert_eq!(refused.unwrap_err().to_string(), "out.gguf: tensor \"a\" would be in the file twice");
+}

@@ -165,7 +165,7 @@ fn unescape(text: &str) -> Vec<u8> {
 pub const MAX_THREADS: i64 = 1024;
 
 /// Zero or less means the default, as with llama.cpp.
-fn threads(text: &str) -> Result<usize, String> {
+pub fn threads(text: &str) -> Result<usize, String> {
     match text.parse::<i64>() {
         Ok(n) if n > MAX_THREADS => Err(format!("at most {MAX_THREADS}")),
         Ok(n) if n > 0 => Ok(n as usize),

@@ -12,6 +12,7 @@ mod evaluation;
 mod generation;
 mod inspect;
 mod interrupt;
+mod lab;
 mod load;
 mod logits;
 mod memory;
@@ -82,6 +83,7 @@ enum Command {
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Perplexity(Box<perplexity::Args>),
     Compare(Box<compare::Args>),
+    Lab(Box<lab::Args>),
     Completions(completions::Args),
 }
 
@@ -106,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Perplexity(args) => perplexity::run(args, start),
         Command::Compare(args) => compare::run(args),
+        Command::Lab(args) => lab::run(args),
         Command::Completions(args) => completions::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)

@@ -67,7 +67,9 @@ pub struct Changed {
     pub n_weights: usize,
     /// Bytes of its quantized weights.
     pub n_bytes: u64,
-    /// The relative error of the weights, in the Frobenius norm.
+    /// The Frobenius norm of the original weights.
+    pub norm: f64,
+    /// The relative error of the weights, in that norm.
     pub error: f64,
 }
 
@@ -90,15 +92,12 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// The relative error of all changed weights together.
-    pub fn error(&self, original: &Original) -> f64 {
-        let (mut error, mut size) = (0.0, 0.0);
-        for changed in &self.changed {
-            let norm = original.squared_norm(&changed.tensor);
-            error += changed.error * changed.error * norm;
-            size += norm;
-        }
-        if size > 0.0 { (error / size).sqrt() } else { 0.0 }
+    /// The relative error of all changed weights together, if `error` gives that of a matrix.
+    pub fn total(&self, error: impl Fn(&Changed) -> f64) -> f64 {
+        let norm = |changed: &Changed| changed.norm * changed.norm;
+        let size: f64 = self.changed.iter().map(norm).sum();
+        let sum: f64 = self.changed.iter().map(|changed| error(changed).powi(2) * norm(changed)).sum();
+        if size > 0.0 { (sum / size).sqrt() } else { 0.0 }
     }
 }
 
@@ -114,7 +113,6 @@ struct Matrix {
     name: String,
     /// Where its weights are.
     source: usize,
-    squared_norm: f64,
 }
 
 const OUTPUT: &str = "output.weight";
@@ -139,11 +137,9 @@ impl Original {
             if !matches!(info.ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16) {
                 return Err(VariantError::NotOriginal { tensor: info.name.clone(), ty: info.ty });
             }
-            let weights = weights(file, source)?;
-            let squared_norm = weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum();
             let alone = selection == Selection::OnlyOutput && tied;
             let name = if alone { OUTPUT } else { &info.name }.to_owned();
-            matrices.push(Matrix { name, source, squared_norm });
+            matrices.push(Matrix { name, source });
         }
         Ok(Original { model, matrices })
     }
@@ -208,6 +204,7 @@ impl Original {
                     n_cols: info.row_len() as usize,
                     n_weights: weights.len(),
                     n_bytes: quantized.n_bytes,
+                    norm: weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>().sqrt(),
                     error: relative_error(&weights, &quantized.weights),
                 });
                 weights = quantized.weights;
@@ -218,10 +215,6 @@ impl Original {
         })?;
         let model = Arc::new(Model::from_file(GgufFile::from_bytes(file.path(), bytes)?, options)?);
         Ok(Variant { model, changed, n_bytes })
-    }
-
-    fn squared_norm(&self, name: &str) -> f64 {
-        self.matrices.iter().find(|matrix| matrix.name == name).map_or(0.0, |matrix| matrix.squared_norm)
     }
 }
 

@@ -8,6 +8,7 @@ mod compare;
 mod fixtures;
 mod handmade;
 mod inspect;
+mod lab;
 mod logits;
 mod models;
 mod perplexity;
