@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use qgguf_gguf::GgmlType;
-use qgguf_gguf::dequantize::{DequantizeError, dequantize_row};
+use qgguf_gguf::dequantize::{DequantizeError, dequantize_row, dequantize_supported};
 use qgguf_kernels::Kernels;
 
 /// Why rows cannot be stored in a type.
@@ -15,6 +15,16 @@ pub enum EncodeError {
     /// Nobody knows what it means.
     #[error(transparent)]
     Decode(#[from] DequantizeError),
+}
+
+/// True if [`rows`] can make the type.
+pub(crate) fn can_make(ty: GgmlType) -> bool {
+    matches!(ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)
+}
+
+/// True if [`restore`] can read the type.
+pub(crate) fn can_restore(ty: GgmlType) -> bool {
+    dequantize_supported(ty)
 }
 
 /// Writes rows of `n_columns` as blocks of a type; each column weighs as its `importance` says.

@@ -10,4 +10,6 @@ pub mod gguf_rows;
 pub mod imatrix;
 pub mod model_shape;
 pub mod pipeline;
+pub mod quantize;
 pub mod recipe;
+pub mod split;

@@ -87,6 +87,8 @@ pub struct WriteOptions {
 pub struct TensorReport {
     /// Its name.
     pub name: String,
+    /// Its dimensions, row length first.
+    pub shape: Vec<u64>,
     /// The type it had, if it had one.
     pub from: Option<GgmlType>,
     /// The type it has.
@@ -135,7 +137,7 @@ pub enum PipelineError {
     },
     /// Weights cannot be quantized.
     #[error("tensor \"{tensor}\": {source}")]
-    Quantize {
+    Encode {
         /// The tensor.
         tensor: String,
         /// Why.
@@ -271,6 +273,7 @@ impl TensorReport {
     fn new(tensor: &OutputTensor<'_>) -> TensorReport {
         TensorReport {
             name: tensor.spec.name.clone(),
+            shape: tensor.spec.shape.clone(),
             from: tensor.source.stored(),
             to: tensor.spec.ty,
             n_elements: tensor.spec.shape.iter().product(),
@@ -334,7 +337,10 @@ impl OutputTensor<'_> {
         let mut deviation = Deviation::default();
         let mut n_overflow = 0;
         if self.is_copied() {
-            self.source.read_bytes(rows, &mut buffers.bytes).map_err(|e| self.source_error(e))?;
+            self.source.read_bytes(rows.clone(), &mut buffers.bytes).map_err(|e| self.source_error(e))?;
+            if !options.allow_nonfinite {
+                self.check_copied(rows.start, options, &mut buffers)?;
+            }
             return Ok(Converted { buffers, deviation, n_overflow });
         }
         let step = (STEP_WEIGHTS / n_columns).max(1);
@@ -364,6 +370,34 @@ impl OutputTensor<'_> {
         Ok(Converted { buffers, deviation, n_overflow })
     }
 
+    /// Whether copied rows are finite, as far as their type is understood.
+    fn check_copied(
+        &self,
+        row: u64,
+        options: &WriteOptions,
+        buffers: &mut Buffers,
+    ) -> Result<(), PipelineError> {
+        let ty = self.spec.ty;
+        if !encode::can_restore(ty) {
+            return Ok(());
+        }
+        let step = (STEP_WEIGHTS / self.n_columns()).max(1);
+        let row_bytes = ty.row_bytes(self.n_columns() as usize).expect("checked for the header");
+        for (bytes, i) in buffers.bytes.chunks(step as usize * row_bytes).zip(0..) {
+            buffers.restored.resize(bytes.len() / row_bytes * self.n_columns() as usize, 0.0);
+            self.restore(options, bytes, &mut buffers.restored)?;
+            if buffers.restored.iter().any(|x| !x.is_finite()) {
+                return Err(self.fault(row + i * step, &buffers.restored, &buffers.restored));
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(&self, options: &WriteOptions, bytes: &[u8], out: &mut [f32]) -> Result<(), PipelineError> {
+        encode::restore(options.kernels, self.spec.ty, bytes, out)
+            .map_err(|source| PipelineError::Encode { tensor: self.spec.name.clone(), source })
+    }
+
     /// Quantizes rows from `row` on, and reads what became of them.
     fn encode(
         &self,
@@ -376,9 +410,9 @@ impl OutputTensor<'_> {
         let n_columns = self.n_columns() as usize;
         let matrix = (row / self.matrix_rows()) as usize;
         let importance = self.importance.as_ref().map(|all| &all[matrix * n_columns..][..n_columns]);
-        let failed = |source| PipelineError::Quantize { tensor: self.spec.name.clone(), source };
+        let failed = |source| PipelineError::Encode { tensor: self.spec.name.clone(), source };
         encode::rows(options.kernels, self.spec.ty, weights, n_columns, importance, bytes).map_err(failed)?;
-        encode::restore(options.kernels, self.spec.ty, bytes, restored).map_err(failed)
+        self.restore(options, bytes, restored)
     }
 
     /// The first weight that is not finite, before or after.

@@ -8,6 +8,7 @@ use regex::Regex;
 
 use crate::file_type::FileType::{self, *};
 use crate::model_shape::ModelShape;
+use crate::split::trimmed;
 
 /// What the user wants.
 #[derive(Clone, Debug)]
@@ -51,7 +52,7 @@ impl Recipe {
 
     fn quantizes(&self, tensor: &TensorSpec) -> bool {
         let left = self.leave_output_tensor && tensor.name == "output.weight";
-        !left && n_dims(tensor) >= 2 && is_quantizable_name(&tensor.name)
+        !left && trimmed(&tensor.shape).len() >= 2 && is_quantizable_name(&tensor.name)
     }
 }
 
@@ -89,11 +90,6 @@ pub fn file_order<T>(tensors: &mut [T], name: impl Fn(&T) -> &str) {
 /// The N of a leading `blk.N.`.
 pub fn layer(name: &str) -> Option<usize> {
     name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
-}
-
-/// Dimensions without the ones at the end.
-fn n_dims(tensor: &TensorSpec) -> usize {
-    tensor.shape.iter().rposition(|&n| n != 1).map_or(1, |last| last + 1)
 }
 
 /// Parts of names of tensors that are small, or not used in matrix products.

@@ -58,6 +58,13 @@ fn suffix(no: u32, count: u32) -> String {
     format!("-{:05}-of-{count:05}.gguf", no + 1)
 }
 
+/// Where shard `no` (from 0) of a model lies whose shards begin with `prefix`.
+pub fn shard_path(prefix: &Path, no: u32, count: u32) -> PathBuf {
+    let mut path = prefix.as_os_str().to_owned();
+    path.push(suffix(no, count));
+    path.into()
+}
+
 /// The split keys, or `None` for a file that is not one of several.
 fn split_keys(shard: &Shard) -> Result<Option<SplitKeys>, Error> {
     let metadata = &shard.header.metadata;

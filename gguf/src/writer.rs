@@ -1,6 +1,7 @@
 //! Writes GGUF files: the header first, then tensor after tensor, in pieces of any size.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -53,7 +54,8 @@ pub enum WriteError {
 ///
 /// Nothing is kept of tensor data. Dropped unfinished, it leaves no trace and the target as it was.
 pub struct GgufWriter {
-    out: BufWriter<NamedTempFile>,
+    out: BufWriter<File>,
+    temporary: TempPath,
     path: PathBuf,
     alignment: u64,
     /// Bytes written so far.
@@ -86,11 +88,12 @@ impl GgufWriter {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),
         };
-        let file = temporary(dir).map_err(io)?;
+        let (file, temporary) = temporary(dir).map_err(io)?.into_parts();
         let mut out = BufWriter::with_capacity(1 << 20, file);
         out.write_all(&header).map_err(io)?;
         let mut writer = GgufWriter {
             out,
+            temporary,
             alignment: alignment.into(),
             at: header.len() as u64,
             tensors: sizes,
@@ -141,9 +144,9 @@ impl GgufWriter {
         let path = std::mem::take(&mut self.path);
         let io = |source| WriteError::Io { path: path.clone(), source };
         let file = self.out.into_inner().map_err(|e| io(e.into_error()))?;
-        file.as_file().sync_all().map_err(io)?;
-        keep_mode(file.as_file(), &path).map_err(io)?;
-        Ok(CompleteFile { file: file.into_temp_path(), path })
+        file.sync_all().map_err(io)?;
+        keep_mode(&file, &path).map_err(io)?;
+        Ok(CompleteFile { temporary: self.temporary, path })
     }
 
     /// Moves on past complete tensors.
@@ -182,7 +185,7 @@ impl GgufWriter {
 /// A file with all its bytes, still beside its target. Dropped, it leaves no trace.
 #[must_use]
 pub struct CompleteFile {
-    file: TempPath,
+    temporary: TempPath,
     path: PathBuf,
 }
 
@@ -190,7 +193,7 @@ impl CompleteFile {
     /// Puts the file in its place.
     pub fn persist(self) -> Result<(), WriteError> {
         let path = self.path;
-        self.file.persist(&path).map_err(|e| WriteError::Io { path, source: e.error })
+        self.temporary.persist(&path).map_err(|e| WriteError::Io { path, source: e.error })
     }
 }
 
@@ -243,7 +246,7 @@ fn temporary(dir: &Path) -> io::Result<NamedTempFile> {
 }
 
 /// A file that replaces another keeps the other's permissions.
-fn keep_mode(file: &std::fs::File, target: &Path) -> io::Result<()> {
+fn keep_mode(file: &File, target: &Path) -> io::Result<()> {
     match std::fs::metadata(target) {
         Ok(old) => file.set_permissions(old.permissions()),
         Err(_) => Ok(()),

@@ -164,7 +164,7 @@ fn unescape(text: &str) -> Vec<u8> {
 /// More threads than any machine has cores for this; a typing error rather than a wish.
 pub const MAX_THREADS: i64 = 1024;
 
-/// Zero or less means the default, as with llama.cpp.
+/// A number of threads; zero or less means the default, as with llama.cpp.
 pub fn threads(text: &str) -> Result<usize, String> {
     match text.parse::<i64>() {
         Ok(n) if n > MAX_THREADS => Err(format!("at most {MAX_THREADS}")),

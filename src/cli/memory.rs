@@ -20,7 +20,7 @@ pub fn report(session: &Session) {
 }
 
 /// The most memory that this process has had resident, pages of mapped files included; where the system tells.
-fn peak_resident() -> Option<u64> {
+pub fn peak_resident() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.saturating_mul(1024))

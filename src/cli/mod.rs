@@ -16,15 +16,20 @@ mod lab;
 mod load;
 mod logits;
 mod memory;
+mod merge;
 mod output;
 mod perplexity;
 mod plot;
 mod progress;
+mod quantize;
 mod run;
 mod sampling;
+mod split;
+mod table;
 mod terminal;
 mod tokenize;
 mod trace;
+mod writing;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -53,6 +58,7 @@ Examples:
   qgguf bench -m model.gguf -t 4,8            tokens per second, beside what the machine allows
   qgguf perplexity -m model.gguf -f text.txt  how well it predicts a text
   qgguf compare -m f16.gguf -m q4.gguf -f text.txt   what a quantization costs
+  qgguf quantize f16.gguf small.gguf Q4_K_M   another quantization of a model
   qgguf COMMAND --help                        all flags of a command
 
 Results go to standard output, everything else to standard error.
@@ -84,6 +90,12 @@ enum Command {
     Perplexity(Box<perplexity::Args>),
     Compare(Box<compare::Args>),
     Lab(Box<lab::Args>),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
+    Quantize(Box<quantize::Args>),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
+    Split(split::Args),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
+    Merge(merge::Args),
     Completions(completions::Args),
 }
 
@@ -109,6 +121,9 @@ pub fn main() -> ExitCode {
         Command::Perplexity(args) => perplexity::run(args, start),
         Command::Compare(args) => compare::run(args),
         Command::Lab(args) => lab::run(args),
+        Command::Quantize(args) => quantize::run(args),
+        Command::Split(args) => split::run(args),
+        Command::Merge(args) => merge::run(args),
         Command::Completions(args) => completions::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)

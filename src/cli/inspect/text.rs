@@ -9,6 +9,7 @@ use qgguf_gguf::{
 
 use super::summary::{Part, Summary, Totals};
 use super::tensor::{Statistics, first_values};
+use crate::cli::table::Table;
 use crate::cli::terminal::{self, escape};
 
 /// Characters of a string that are shown without `--full`.
@@ -17,8 +18,6 @@ const SHORT_STRING: usize = 64;
 const SHORT_ELEMENT: usize = 24;
 /// Elements of an array that are shown without `--full`.
 const SHORT_ARRAY: usize = 6;
-/// Left-aligned columns are not padded beyond this, whatever a file calls its keys.
-const MAX_PADDING: usize = 48;
 
 /// Everything about a file.
 pub fn file(out: &mut dyn Write, file: &GgufFile, summary: &Summary, full: bool) -> io::Result<()> {
@@ -269,39 +268,4 @@ fn exact_bytes(n: u64) -> String {
 /// `5.0 M (4980992)`.
 fn exact_count(n: u64) -> String {
     if n < 10_000 { n.to_string() } else { format!("{} ({n})", terminal::count(n)) }
-}
-
-/// Rows with aligned columns, below a blank line and a heading.
-struct Table<const N: usize> {
-    /// `<` or `>` for each column.
-    alignment: &'static str,
-    rows: Vec<[String; N]>,
-}
-
-impl<const N: usize> Table<N> {
-    fn new(alignment: &'static str, heading: [&str; N]) -> Table<N> {
-        debug_assert_eq!(alignment.len(), N);
-        Table { alignment, rows: vec![heading.map(str::to_owned)] }
-    }
-
-    fn row(&mut self, cells: [String; N]) {
-        self.rows.push(cells);
-    }
-
-    fn print(&self, out: &mut dyn Write) -> io::Result<()> {
-        let widths: [usize; N] = std::array::from_fn(|i| {
-            self.rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0).min(MAX_PADDING)
-        });
-        writeln!(out)?;
-        for row in &self.rows {
-            let mut line = String::new();
-            for ((cell, width), alignment) in row.iter().zip(widths).zip(self.alignment.chars()) {
-                let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
-                let (before, after) = if alignment == '<' { ("", pad.as_str()) } else { (pad.as_str(), "") };
-                line.extend([before, cell, after, "  "]);
-            }
-            writeln!(out, "{}", line.trim_end())?;
-        }
-        Ok(())
-    }
 }

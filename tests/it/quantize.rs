@@ -1,0 +1,321 @@
+//! `qgguf quantize`: the bytes of llama-quantize, and nothing lost when something is wrong.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::fixtures::fixtures;
+use crate::handmade::Gguf;
+use crate::support::{failure, json, qgguf, stderr, stdout, tiny_model};
+
+fn quantize(words: &str, paths: &[&Path], ty: &str) -> assert_cmd::Command {
+    let mut command = qgguf("quantize");
+    command.args(words.split_whitespace()).args(paths).arg(ty);
+    command
+}
+
+/// A model of two layers in f32, its rows `n_columns` long.
+fn small_model(dir: &Path, n_columns: u64) -> PathBuf {
+    let mut gguf = Gguf::default();
+    gguf.string("general.architecture", "llama");
+    gguf.u32("llama.block_count", 2);
+    gguf.u32("llama.attention.head_count", 8);
+    gguf.u32("general.alignment", 32);
+    let values: Vec<f32> = (0..4 * n_columns).map(|i| ((i * 2_654_435_761) % 1000) as f32 / 1e4).collect();
+    let mut matrix = |name: &str| gguf.f32_tensor(name, &[n_columns, 4, 1], &values);
+    matrix("token_embd.weight");
+    for name in ["attn_q", "attn_v", "ffn_down"] {
+        matrix(&format!("blk.1.{name}.weight"));
+        matrix(&format!("blk.0.{name}.weight"));
+    }
+    gguf.f32_tensor("output_norm.weight", &[n_columns], &values[..n_columns as usize]);
+    gguf.save(dir, "model.gguf")
+}
+
+/// What is in a folder, by name.
+fn listing(dir: &Path) -> Vec<String> {
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let mut names: Vec<String> = fs::read_dir(dir).unwrap().map(name).collect();
+    names.sort();
+    names
+}
+
+fn inspect(path: &Path) -> Value {
+    json(qgguf("inspect --json").arg(path))
+}
+
+#[test]
+fn numbers_are_rounded_and_copies_are_exact() {
+    let Some(dir) = fixtures("numbers_are_rounded_and_copies_are_exact") else { return };
+    let (dir, out) = (dir.join("gguf"), tempfile::tempdir().unwrap());
+    let path = out.path().join("out.gguf");
+    for ty in ["F16", "BF16", "f32", "copy"] {
+        let from = dir.join("mistral-tiny-F32.gguf");
+        stdout(&mut quantize("-t 2", &[&from, &path], ty));
+        let copied = matches!(ty, "f32" | "copy");
+        let expected = inspect(&dir.join(format!("mistral-tiny-{}.gguf", if copied { "F32" } else { ty })));
+        let found = inspect(&path);
+        for tensor in expected["tensors"].as_array().unwrap() {
+            let name = tensor["name"].as_str().unwrap();
+            let tensor =
+                |file: &Path| stdout(qgguf("inspect --json --values 100000 --tensor").args([name]).arg(file));
+            let reference = if copied { "F32" } else { ty };
+            let (a, b) = (tensor(&path), tensor(&dir.join(format!("mistral-tiny-{reference}.gguf"))));
+            let without_offset = |text: &str| {
+                let mut value: Value = serde_json::from_str(text).unwrap();
+                value.as_object_mut().unwrap().remove("offset");
+                value
+            };
+            assert_eq!(without_offset(&a), without_offset(&b), "{name} as {ty}");
+        }
+        assert_eq!(found["metadata"]["general.quantization_version"]["value"], 2);
+    }
+}
+
+#[test]
+fn tensors_stand_by_layer_and_name_and_lose_trailing_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, out) = (small_model(dir.path(), 64), dir.path().join("out.gguf"));
+    stdout(&mut quantize("", &[&model, &out], "COPY"));
+    let found = inspect(&out);
+    let tensors = found["tensors"].as_array().unwrap();
+    let names: Vec<&str> = tensors.iter().map(|t| t["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        [
+            "output_norm.weight",
+            "token_embd.weight",
+            "blk.0.attn_q.weight",
+            "blk.0.attn_v.weight",
+            "blk.0.ffn_down.weight",
+            "blk.1.attn_q.weight",
+            "blk.1.attn_v.weight",
+            "blk.1.ffn_down.weight",
+        ]
+    );
+    assert_eq!(tensors[1]["shape"], serde_json::json!([64, 4]));
+    let keys: Vec<&String> = found["metadata"].as_object().unwrap().keys().collect();
+    assert!(keys.ends_with(&[&"general.quantization_version".to_owned(), &"general.file_type".to_owned()]));
+    assert!(!keys.contains(&&"general.alignment".to_owned()), "everything is aligned to 32");
+    assert_eq!(found["metadata"]["general.file_type"]["value"], 1024, "guessed");
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_and_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path(), 256);
+    let found = json(&mut quantize("--dry-run --json", &[&model], "q4_k_m"));
+    let types: Vec<&str> =
+        found["tensors"].as_array().unwrap().iter().map(|t| t["to"].as_str().unwrap()).collect();
+    assert_eq!(types, ["f32", "q6_K", "q4_K", "q4_K", "q4_K", "q4_K", "q6_K", "q6_K"]);
+    assert_eq!((&found["bytes_before"], &found["n_parameters"]), (&29_696.into(), &7_424.into()));
+    assert_eq!(found["bytes_after"], 1024 + 3 * 840 + 4 * 576);
+    let text = stdout(&mut quantize("--dry-run", &[&model, Path::new("x.gguf")], "15"));
+    let row = |begin: &str| {
+        let words: Vec<&str> =
+            text.lines().find(|line| line.starts_with(begin)).unwrap().split_whitespace().collect();
+        words.join(" ")
+    };
+    assert_eq!(row("blk.1.ffn_down"), "blk.1.ffn_down.weight 256 x 4 f32 q6_K 4096 840");
+    assert_eq!(row("all"), "all 8 7424 29696 5848 6.30 - -");
+    assert_eq!(listing(dir.path()), ["model.gguf"]);
+}
+
+#[test]
+fn flags_choose_types() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path(), 256);
+    let types = |flags: &str, ty: &str| -> String {
+        let found = json(&mut quantize(&format!("--dry-run --json {flags}"), &[&model], ty));
+        let list = found["tensors"].as_array().unwrap().clone();
+        list.iter().map(|t| t["to"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(types("--pure", "Q4_K_M"), "f32 q4_K q4_K q4_K q4_K q4_K q4_K q4_K");
+    assert_eq!(
+        types("--output-tensor-type f16 --tensor-type BLK.0=q8_0 --tensor-type blk=q5_0", "Q4_K_M"),
+        "f32 f16 q8_0 q8_0 q8_0 q5_0 q5_0 q5_0"
+    );
+    assert_eq!(types("--token-embedding-type q5_1", "Q6_K"), "f32 q5_1 q6_K q6_K q6_K q6_K q6_K q6_K");
+    let list = dir.path().join("types");
+    fs::write(&list, "attn_q=q4_0\n ffn=q4_1 ").unwrap();
+    assert_eq!(
+        types(&format!("--tensor-type-file {}", list.display()), "Q8_0"),
+        "f32 q8_0 q4_0 q8_0 q4_1 q4_0 q8_0 q4_1"
+    );
+    assert_eq!(
+        types("--override-kv llama.expert_count=int:8", "Q8_0"),
+        "f32 q8_0 q8_0 q8_0 q8_0 q8_0 q8_0 q8_0"
+    );
+    let narrow = tempfile::tempdir().unwrap();
+    let model = small_model(narrow.path(), 96);
+    let found = json(&mut quantize("--dry-run --json --prune-layers 0", &[&model], "Q4_K_M"));
+    let list: Vec<(&str, &str)> = found["tensors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| (t["name"].as_str().unwrap(), t["to"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        list[2..],
+        [("blk.0.attn_q.weight", "q5_0"), ("blk.0.attn_v.weight", "q8_0"), ("blk.0.ffn_down.weight", "q5_0"),]
+    );
+}
+
+#[test]
+fn the_name_of_the_output_may_be_left_to_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path(), 64);
+    // Options may stand anywhere.
+    let mut command = qgguf("quantize");
+    stdout(command.arg(&model).args(["bf16", "2", "--override-kv", "general.name=str:x"]));
+    assert_eq!(listing(dir.path()), ["ggml-model-BF16.gguf", "model.gguf"]);
+    let found = inspect(&dir.path().join("ggml-model-BF16.gguf"));
+    assert_eq!(found["metadata"]["general.name"]["value"], "x");
+    assert_eq!(found["file_type"], "BF16");
+}
+
+#[test]
+fn wrong_wishes_are_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, out) = (small_model(dir.path(), 64), dir.path().join("out.gguf"));
+    fs::write(&out, "old").unwrap();
+    let refused = |flags: &str, ty: &str| failure(&mut quantize(flags, &[&model, &out], ty), 1);
+    let wrong = |flags: &str, ty: &str| failure(&mut quantize(flags, &[&model, &out], ty), 2);
+    assert!(wrong("", "Q7_K").starts_with("qgguf: no type \"Q7_K\"; known are F32, F16, Q4_0"));
+    assert_eq!(
+        failure(&mut quantize("", &[&tiny_model(), &out], "Q8_0"), 1),
+        format!(
+            "qgguf: {}: tensor \"token_embd.weight\" is quantized already, from q6_K to q8_0 it would lose more than \
+             from an unquantized model (--allow-requantize does it all the same)",
+            tiny_model().display()
+        )
+    );
+    let broken = dir.path().join("nan.gguf");
+    let mut gguf = Gguf::new();
+    gguf.u32("test.block_count", 0);
+    gguf.f32_tensor("norm.weight", &[32], &[[0.0; 31].as_slice(), &[f32::NAN]].concat());
+    let broken_model = gguf.save(dir.path(), "nan.gguf");
+    let error = failure(&mut quantize("", &[&broken_model, &out], "F16"), 1);
+    assert_eq!(error, "qgguf: tensor \"norm.weight\": NaN in row 0, column 31; expected finite weights");
+    fs::remove_file(broken).unwrap();
+    let error = refused("--prune-layers 2", "F16");
+    assert!(error.ends_with("layer 2 cannot be left out: the model has 2"), "{error}");
+    let error = refused("--imatrix nowhere", "F16");
+    assert_eq!(error, "qgguf: nowhere: No such file or directory (os error 2)");
+    let error = refused("--tensor-type-file nowhere", "F16");
+    assert!(error.starts_with("qgguf: cannot read nowhere"), "{error}");
+    assert_eq!(fs::read(&out).unwrap(), b"old");
+    assert_eq!(listing(dir.path()), ["model.gguf", "out.gguf"]);
+}
+
+#[test]
+fn codebook_types_are_not_yet_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path(), 256);
+    for (ty, name) in [("IQ3_S", "iq3_s"), ("iq2_m", "iq2_s"), ("IQ1_M", "iq1_m")] {
+        let error = failure(&mut quantize("--pure", &[&model], ty), 1);
+        assert!(
+            error.ends_with(&format!("tensor \"token_embd.weight\": type {name} cannot be made yet")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn the_input_is_never_the_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path(), 64);
+    let (hard, soft) = (dir.path().join("hard.gguf"), dir.path().join("soft.gguf"));
+    fs::hard_link(&model, &hard).unwrap();
+    std::os::unix::fs::symlink(&model, &soft).unwrap();
+    let before = fs::read(&model).unwrap();
+    for out in [
+        &model,
+        &hard,
+        &soft,
+        &dir.path().join("../").join(dir.path().file_name().unwrap()).join("model.gguf"),
+    ] {
+        let error = failure(&mut quantize("", &[&model, out], "F16"), 1);
+        let expected = format!("qgguf: the output {} is the input {}", out.display(), model.display());
+        assert_eq!(error, expected);
+    }
+    assert_eq!(fs::read(&model).unwrap(), before);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_full_disk_costs_nothing_but_the_attempt() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, out) = (small_model(dir.path(), 65_536), dir.path().join("out.gguf"));
+    fs::write(&out, "old").unwrap();
+    // A limit on the size of files stands for the disk; the signal that comes with it would end the process.
+    let script = "trap '' XFSZ; ulimit -f 100; exec \"$0\" \"$@\"";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_qgguf"), "quantize"])
+        .args([&model, &out])
+        .arg("F16")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!("qgguf: {}: File too large (os error 27)", out.display());
+    assert_eq!(stderr(&output).lines().last(), Some(expected.as_str()));
+    assert_eq!(fs::read(&out).unwrap(), b"old");
+    assert_eq!(listing(dir.path()), ["model.gguf", "out.gguf"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_leaves_the_old_file() {
+    use std::io::{BufRead, BufReader, Read};
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out.gguf");
+    fs::write(&out, "old").unwrap();
+    // A gigabyte of holes after a first, small tensor.
+    let mut gguf = Gguf::default();
+    gguf.string("general.architecture", "llama");
+    gguf.u32("llama.block_count", 1);
+    gguf.f32_tensor("a.weight", &[32, 2], &[0.5; 64]);
+    gguf.tensor("b.weight", &[256, 1 << 20], 0, &[]);
+    let model = gguf.save(dir.path(), "model.gguf");
+    let n = fs::metadata(&model).unwrap().len();
+    fs::File::options().write(true).open(&model).unwrap().set_len(n + (1 << 30)).unwrap();
+    let arguments = ["quantize", model.to_str().unwrap(), out.to_str().unwrap(), "F16"];
+    let mut child = crate::support::spawn(&arguments);
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut first = String::new();
+    lines.read_line(&mut first).unwrap();
+    assert!(first.starts_with("[1/2] a.weight"), "{first}");
+    crate::support::interrupt(&child);
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "qgguf: interrupted, nothing was written\n");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(fs::read(&out).unwrap(), b"old");
+    assert_eq!(listing(dir.path()), ["model.gguf", "out.gguf"]);
+}
+
+#[test]
+fn an_importance_matrix_has_to_fit() {
+    let Some(fixtures) = fixtures("an_importance_matrix_has_to_fit") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path(), 64);
+    for name in ["imatrix.gguf", "imatrix.dat"] {
+        let flags = format!("--imatrix {}", fixtures.join("kjv").join(name).display());
+        assert_eq!(
+            failure(&mut quantize(&flags, &[&model], "F16"), 1),
+            format!(
+                "qgguf: {}: tensor \"blk.0.attn_q.weight\": the importance matrix has 256 values for it, expected 64 \
+                 (64 columns, 1 matrices); it was made for another model",
+                model.display()
+            )
+        );
+    }
+    let junk = dir.path().join("junk");
+    fs::write(&junk, [7, 0, 0, 0, 255, 255, 255, 127]).unwrap();
+    let flags = format!("--imatrix {}", junk.display());
+    let error = failure(&mut quantize(&flags, &[&model], "F16"), 1);
+    let expected = "no importance matrix: name 0 at byte 8 needs 2147483647 bytes, 0 are left";
+    assert_eq!(error, format!("qgguf: {}: {expected}", junk.display()));
+}
