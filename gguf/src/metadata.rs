@@ -1,6 +1,7 @@
 //! Metadata values and typed access to them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::Error;
 
@@ -42,18 +43,19 @@ pub enum MetadataArray {
     F64(Vec<f64>),
 }
 
-/// Strings, one after the other in one buffer: a vocabulary is two allocations, not 150,000.
+/// Strings, one after the other in one buffer: a vocabulary is two allocations, not 150,000. Clones share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StringArray {
-    text: String,
-    ends: Vec<usize>,
+    text: Arc<String>,
+    ends: Arc<Vec<usize>>,
 }
 
 impl StringArray {
     /// Appends a string.
     pub fn push(&mut self, s: &str) {
-        self.text.push_str(s);
-        self.ends.push(self.text.len());
+        let text = Arc::make_mut(&mut self.text);
+        text.push_str(s);
+        Arc::make_mut(&mut self.ends).push(text.len());
     }
 
     /// Number of strings.

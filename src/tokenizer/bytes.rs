@@ -29,11 +29,6 @@ const TO_BYTE: [Option<u8>; 0x144] = {
     map
 };
 
-/// All 256 characters of the map.
-pub(super) fn alphabet() -> impl Iterator<Item = char> {
-    TO_CHAR.iter().copied()
-}
-
 /// Replaces `out` by the characters that stand for the bytes of `text`.
 pub(super) fn encode(text: &str, out: &mut String) {
     out.clear();
@@ -52,7 +47,7 @@ mod tests {
     #[test]
     fn every_byte_has_a_character_of_its_own() {
         assert_eq!((TO_CHAR[0x20], TO_CHAR[0x0A], TO_CHAR[0xFF]), ('\u{120}', '\u{10a}', '\u{ff}'));
-        assert!(alphabet().zip(0..=255).all(|(c, byte)| decode(c) == Some(byte)));
+        assert!(TO_CHAR.into_iter().zip(0..=255).all(|(c, byte)| decode(c) == Some(byte)));
         assert_eq!([' ', '\u{ad}', '\u{144}', '\u{1F600}'].map(decode), [None; 4]);
     }
 }

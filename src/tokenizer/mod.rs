@@ -85,7 +85,7 @@ impl Tokenizer {
         let mut vocab = Vocab::from_metadata(metadata)?;
         let algorithm = match pre {
             None => Algorithm::Spm,
-            Some(pre) => Algorithm::Bpe(Box::new(Bpe::new(metadata, &vocab, pre, model != "whitespace")?)),
+            Some(pre) => Algorithm::Bpe(Box::new(Bpe::new(metadata, pre, model != "whitespace")?)),
         };
         let special = SpecialTokens::find(metadata, default_ids(model, pre), &mut vocab)?;
         let (lstrip, rstrip) = stripping(metadata, &vocab)?;

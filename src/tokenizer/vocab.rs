@@ -104,11 +104,6 @@ impl Vocab {
         self.types.len()
     }
 
-    /// Length of the longest text in bytes.
-    pub fn max_len(&self) -> usize {
-        self.max_len
-    }
-
     /// The text of a token as it is stored; empty for an id outside the vocabulary.
     pub fn text(&self, id: u32) -> &str {
         self.texts.get(id as usize).unwrap_or_default()

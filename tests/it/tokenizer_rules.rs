@@ -61,9 +61,12 @@ fn loaded(metadata: &Metadata) -> Tokenizer {
     load(metadata).unwrap()
 }
 
-/// The texts of the tokens of a text, joined by `|`.
+/// The texts of the tokens of a text, joined by `|`; the same again behind a long text, before which tokenizers know
+/// only the merges that they need.
 fn shown(tokenizer: &Tokenizer, text: &str, parse_special: bool) -> String {
     let tokens = tokenizer.encode(text, false, parse_special);
+    tokenizer.encode(&"text ".repeat(1000), false, false);
+    assert_eq!(tokenizer.encode(text, false, parse_special), tokens);
     tokens.iter().map(|&id| tokenizer.token_text(id)).collect::<Vec<_>>().join("|")
 }
 
