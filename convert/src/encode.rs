@@ -18,17 +18,17 @@ pub enum EncodeError {
 }
 
 /// True if [`rows`] can make the type.
-pub(crate) fn can_make(ty: GgmlType) -> bool {
+pub fn can_make(ty: GgmlType) -> bool {
     matches!(ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)
 }
 
 /// True if [`restore`] can read the type.
-pub(crate) fn can_restore(ty: GgmlType) -> bool {
+pub fn can_restore(ty: GgmlType) -> bool {
     dequantize_supported(ty)
 }
 
 /// Writes rows of `n_columns` as blocks of a type; each column weighs as its `importance` says.
-pub(crate) fn rows(
+pub fn rows(
     _kernels: Kernels,
     ty: GgmlType,
     weights: &[f32],
@@ -50,11 +50,6 @@ fn numbers<const N: usize>(weights: &[f32], out: &mut [u8], bytes: impl Fn(f32) 
 }
 
 /// Writes what blocks mean.
-pub(crate) fn restore(
-    _kernels: Kernels,
-    ty: GgmlType,
-    bytes: &[u8],
-    out: &mut [f32],
-) -> Result<(), EncodeError> {
+pub fn restore(_kernels: Kernels, ty: GgmlType, bytes: &[u8], out: &mut [f32]) -> Result<(), EncodeError> {
     Ok(dequantize_row(ty, bytes, out)?)
 }

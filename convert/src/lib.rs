@@ -4,7 +4,7 @@
 //! type; [`imatrix`] has the importance of columns.
 
 pub mod deviation;
-mod encode;
+pub mod encode;
 pub mod file_type;
 pub mod gguf_rows;
 pub mod imatrix;

@@ -115,8 +115,10 @@ struct Matrix {
     source: usize,
 }
 
-const OUTPUT: &str = "output.weight";
-const EMBEDDINGS: &str = "token_embd.weight";
+/// The output projection, in files that have one of its own.
+pub const OUTPUT: &str = "output.weight";
+/// What tokens are looked up in, and the output projection of files without one.
+pub const EMBEDDINGS: &str = "token_embd.weight";
 
 impl Original {
     /// Takes a model whose chosen matrices are f16, bf16 or f32.

@@ -156,6 +156,36 @@ fn every_tiny_model_runs_with_four_bits() {
 }
 
 #[test]
+fn other_files_of_the_model_stand_beside() {
+    let Some(dir) = fixtures("other_files_of_the_model_stand_beside") else { return };
+    let dir = dir.join("kjv");
+    let run = |flags: &str, beside: &Path| {
+        let mut command = qgguf(&format!("lab int4 --json -n 4 -t 1 --groups 32 {flags} -m"));
+        command.arg(dir.join("kjv-tiny-F16.gguf")).arg("--beside").arg(beside);
+        command
+    };
+    let report = json(&mut run("", &dir.join("kjv-tiny-Q4_K_M.gguf")));
+    let variant = report["variants"].as_array().unwrap().last().unwrap();
+    assert_eq!((&variant["name"], &variant["theory"]), (&"kjv-tiny-Q4_K_M.gguf".into(), &Value::Null));
+    let error = |key: &str| numbers(&report["variants"], key).collect::<Vec<_>>();
+    // Less than any group of 32 with one scale loses, in about as many bits.
+    let (least, bits) = (*error("error").last().unwrap(), *error("bits_per_weight").last().unwrap());
+    assert!(least < 0.07 && error("error")[0] > 0.09 && (4.5..5.5).contains(&bits), "{least} {bits}");
+    let only = json(&mut run("--only-output", &dir.join("kjv-tiny-Q4_K_M.gguf")));
+    let tensors = only["variants"].as_array().unwrap().last().unwrap()["tensors"].as_array().unwrap().clone();
+    assert_eq!((tensors.len(), &tensors[0]["tensor"]), (1, &"output.weight".into()));
+    // Q6_K.
+    assert_eq!(tensors[0]["bytes"], 4096 * 210);
+    let line = failure(&mut run("", &dir.join("../gguf/qwen3-tiny-F16.gguf")), 1);
+    assert!(
+        line.contains(
+            "tensor \"token_embd.weight\": qwen3-tiny-F16.gguf has it as [256, 800], expected [256, 4096]"
+        ),
+        "{line}"
+    );
+}
+
+#[test]
 fn tables_are_text_or_markdown() {
     let dir = tempfile::tempdir().unwrap();
     let model = original(dir.path());

@@ -11,9 +11,10 @@ use qgguf::lab::int4::Scheme;
 use qgguf::lab::variant::{Original, Selection, VariantError};
 use qgguf::model::{Model, ModelOptions};
 use qgguf::session::{Session, SessionOptions};
+use qgguf_convert::file_type::FileType;
 use qgguf_kernels::{Kernels, KvType};
 
-use super::kinds::Kind;
+use super::kinds::{Kind, KindError};
 use super::prompts::{self, Prompt};
 use super::report::{Measured, Report};
 use crate::cli::args::threads;
@@ -27,12 +28,15 @@ use crate::cli::terminal::{self, note};
 ///
 /// Symmetric: scale = largest magnitude / 7, codes -7 to 7. Asymmetric: the range in 15 steps, with a code for zero. Each
 /// variant answers the same prompts as the original: logits after the prompt, then greedy tokens. Only the weights
-/// differ: they are f32 again when they are used, and so are activations, keys and values.
+/// differ: they are f32 again when they are used, and so are activations, keys and values. Beside them stand Q4_0 and
+/// Q4_K_M as llama.cpp has them.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   qgguf lab int4 -m model-f16.gguf
   qgguf lab int4 -m model-f16.gguf --groups 32,128 --except-output --markdown --plot int4.svg
+  qgguf lab int4 -m model-f16.gguf --beside model-Q4_K_M-imatrix.gguf
+
 Ctrl-C stops and shows what was measured so far.")]
 pub struct Args {
     /// A GGUF whose weights are f16, bf16 or f32
@@ -44,6 +48,9 @@ pub struct Args {
     /// Ask the prompts of FILE, with lines of --- between them, instead of the five built-in ones
     #[arg(long, value_name = "FILE")]
     prompts: Option<PathBuf>,
+    /// Compare other GGUFs of the same model, too; may be repeated
+    #[arg(long, value_name = "FILE")]
+    beside: Vec<PathBuf>,
     /// Greedy tokens to compare
     #[arg(short, long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=65536))]
     n_predict: u32,
@@ -98,7 +105,7 @@ pub fn run(args: &Args) -> Result<()> {
     report.prompts = prompts.iter().zip(&lab.tokens).map(|(p, t)| (p.name.clone(), t.len())).collect();
 
     interrupt::listen();
-    let complete = lab.measure(&kinds(args), &original, &options, &mut report)?;
+    let complete = lab.measure(&kinds(args, &original)?, &original, &options, &mut report)?;
     report.complete = complete;
     if !complete && report.variants.is_empty() {
         note!("qgguf: interrupted before anything was measured");
@@ -119,9 +126,23 @@ pub fn run(args: &Args) -> Result<()> {
     if complete { Ok(()) } else { Err(Failure::Interrupted) }
 }
 
-fn kinds(args: &Args) -> Vec<Kind> {
+/// File types to compare with.
+const FILE_TYPES: [FileType; 2] = [FileType::Q4_0, FileType::Q4_K_M];
+
+/// Everything to compare: group sizes, file types that can be made, other files.
+fn kinds(args: &Args, original: &Original) -> Result<Vec<Kind>> {
     let int4 = |scheme| args.groups.iter().map(move |&group| Kind::Int4 { scheme, group });
-    Scheme::ALL.into_iter().flat_map(int4).collect()
+    let mut kinds: Vec<Kind> = Scheme::ALL.into_iter().flat_map(int4).collect();
+    for file_type in FILE_TYPES {
+        match Kind::recipe(file_type, original)? {
+            Ok(kind) => kinds.push(kind),
+            Err(ty) => note!("qgguf: without {file_type}: type {ty} cannot be made yet"),
+        }
+    }
+    for path in &args.beside {
+        kinds.push(Kind::file(path)?);
+    }
+    Ok(kinds)
 }
 
 /// What all variants have in common.
@@ -184,7 +205,7 @@ impl Lab {
                 if stop().is_break() {
                     Err(Stopped::Interrupted)
                 } else {
-                    Ok(kind.quantize(matrix, weights)?)
+                    Ok(kind.quantize(self.options.kernels, matrix, weights)?)
                 }
             }) {
                 Ok(variant) => variant,
@@ -192,7 +213,7 @@ impl Lab {
                 Err(error) => return Err(error.into()),
             };
             let Some(answers) = self.answers(&variant.model, stop)? else { return Ok(false) };
-            report.variants.push(Measured::new(*kind, &variant, &expected, &answers));
+            report.variants.push(Measured::new(kind.clone(), &variant, &expected, &answers));
         }
         Ok(true)
     }
@@ -216,7 +237,7 @@ enum Stopped {
     #[error("interrupted")]
     Interrupted,
     #[error(transparent)]
-    Weights(#[from] qgguf::lab::int4::Int4Error),
+    Weights(#[from] KindError),
 }
 
 fn is_interruption(error: &(dyn std::error::Error + 'static)) -> bool {

@@ -1,12 +1,25 @@
 //! The quantizations that are compared.
 
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
 use qgguf::lab::int4::{Int4Error, Int4Matrix, Scheme};
 use qgguf::lab::theory::gaussian_row_error;
-use qgguf::lab::variant::Quantized;
-use qgguf_gguf::TensorSpec;
+use qgguf::lab::variant::{EMBEDDINGS, Original, Quantized};
+use qgguf_convert::encode::{self, EncodeError};
+use qgguf_convert::file_type::FileType;
+use qgguf_convert::model_shape::ModelShape;
+use qgguf_convert::recipe::{Recipe, file_order};
+use qgguf_gguf::dequantize::{DequantizeError, dequantize_row};
+use qgguf_gguf::{GgmlType, GgufFile, TensorSpec};
+use qgguf_kernels::Kernels;
+
+use crate::cli::error::Result;
+use crate::cli::terminal;
 
 /// A way to quantize a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub enum Kind {
     /// Group-wise, every matrix alike.
     Int4 {
@@ -15,30 +28,121 @@ pub enum Kind {
         /// Weights that share a scale.
         group: usize,
     },
+    /// What another file of the same model has.
+    File {
+        /// Its name.
+        name: String,
+        /// The file.
+        file: Arc<GgufFile>,
+    },
+    /// As llama.cpp's file type has it, without an importance matrix.
+    Recipe {
+        /// Which.
+        file_type: FileType,
+        /// The types of the tensors.
+        types: HashMap<String, GgmlType>,
+    },
+}
+
+/// Why a matrix cannot be quantized.
+#[derive(Debug, thiserror::Error)]
+pub enum KindError {
+    #[error(transparent)]
+    Int4(#[from] Int4Error),
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    #[error(transparent)]
+    Dequantize(#[from] DequantizeError),
+    #[error(transparent)]
+    File(#[from] qgguf_gguf::Error),
+    /// Another model's file.
+    #[error("{file} has it as {found:?}, expected {expected:?}: a file of another model?")]
+    Shape { file: String, found: Vec<u64>, expected: Vec<u64> },
 }
 
 impl Kind {
+    /// Another file of the same model.
+    pub fn file(path: &Path) -> Result<Kind> {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        Ok(Kind::File { name, file: Arc::new(GgufFile::open(path)?) })
+    }
+
+    /// A file type with what its recipe gives the matrices of a model, or the first type that cannot be made.
+    pub fn recipe(file_type: FileType, original: &Original) -> Result<Result<Kind, GgmlType>> {
+        let file = original.model().file();
+        let mut tensors: Vec<TensorSpec> = file.tensors().iter().map(TensorSpec::from).collect();
+        // An output projection of its own, if that is what is quantized.
+        tensors.extend(original.matrices().filter(|matrix| file.tensor(&matrix.name).is_none()));
+        file_order(&mut tensors, |tensor| &tensor.name);
+        let shape = ModelShape::from_metadata(file.metadata())?;
+        let types = Recipe::new(Some(file_type)).types(&shape, &tensors)?;
+        let types: HashMap<String, GgmlType> =
+            tensors.into_iter().map(|tensor| tensor.name).zip(types).collect();
+        let unknown = original.matrices().map(|matrix| types[&matrix.name]).find(|&ty| !encode::can_make(ty));
+        Ok(unknown.map_or(Ok(Kind::Recipe { file_type, types }), Err))
+    }
+
     /// What it is called in tables.
     pub fn name(&self) -> String {
         match self {
             Kind::Int4 { scheme, group } => format!("{} {group}", scheme.name()),
+            Kind::File { name, .. } => terminal::escape(name).into_owned(),
+            Kind::Recipe { file_type, .. } => file_type.name().to_owned(),
+        }
+    }
+
+    /// Scheme and group of a group-wise kind.
+    pub fn int4(&self) -> Option<(Scheme, usize)> {
+        match *self {
+            Kind::Int4 { scheme, group } => Some((scheme, group)),
+            _ => None,
         }
     }
 
     /// The relative error of Gaussian weights in rows of `n_cols`, where there is a theory.
     pub fn theory(&self, n_cols: usize) -> Option<f64> {
-        match *self {
-            Kind::Int4 { scheme, group } => Some(gaussian_row_error(n_cols, group, scheme)),
-        }
+        self.int4().map(|(scheme, group)| gaussian_row_error(n_cols, group, scheme))
     }
 
-    /// Quantizes a matrix and says what its weights are then.
-    pub fn quantize(&self, matrix: &TensorSpec, weights: &[f32]) -> Result<Option<Quantized>, Int4Error> {
-        match *self {
+    /// Quantizes a matrix and says what its weights are then; `None` if it stays as it is.
+    pub fn quantize(
+        &self,
+        kernels: Kernels,
+        matrix: &TensorSpec,
+        weights: &[f32],
+    ) -> Result<Option<Quantized>, KindError> {
+        let n_cols = matrix.shape[0] as usize;
+        match self {
             Kind::Int4 { scheme, group } => {
-                let matrix = Int4Matrix::quantize(weights, matrix.shape[0] as usize, group, scheme)?;
+                let matrix = Int4Matrix::quantize(weights, n_cols, *group, *scheme)?;
                 Ok(Some(Quantized { n_bytes: matrix.bytes() as u64, weights: matrix.dequantize() }))
+            }
+            Kind::File { name, file } => {
+                // Where the output projection is the embeddings, files have it under their name.
+                let found = file.tensor(&matrix.name).map_or(EMBEDDINGS, |_| &matrix.name);
+                let view = file.require_tensor(found)?;
+                if view.shape() != matrix.shape {
+                    let (found, expected) = (view.shape().to_vec(), matrix.shape.clone());
+                    return Err(KindError::Shape { file: name.clone(), found, expected });
+                }
+                dequantized(view.ty(), view.bytes(), weights.len())
+            }
+            Kind::Recipe { types, .. } => {
+                let ty = types[&matrix.name];
+                if ty.block_size() == 1 {
+                    return Ok(None);
+                }
+                let rows = weights.len() / n_cols;
+                let mut bytes = vec![0; ty.row_bytes(n_cols).unwrap_or(0) * rows];
+                encode::rows(kernels, ty, weights, n_cols, None, &mut bytes)?;
+                dequantized(ty, &bytes, weights.len())
             }
         }
     }
+}
+
+fn dequantized(ty: GgmlType, bytes: &[u8], n: usize) -> Result<Option<Quantized>, KindError> {
+    let mut weights = vec![0.0; n];
+    dequantize_row(ty, bytes, &mut weights)?;
+    Ok(Some(Quantized { n_bytes: bytes.len() as u64, weights }))
 }

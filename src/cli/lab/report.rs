@@ -255,19 +255,17 @@ impl Report {
                     "theory": v.kind.theory(c.n_cols),
                 })
             };
-            let mut value = json!({
+            json!({
                 "name": v.kind.name(),
+                "scheme": v.kind.int4().map(|(scheme, _)| scheme.name()),
+                "group": v.kind.int4().map(|(_, group)| group),
                 "bytes": v.n_bytes,
                 "bits_per_weight": v.bits(),
                 "error": v.error,
                 "theory": v.theory,
                 "prompts": self.prompts.iter().zip(&v.answers).map(compared).collect::<Vec<_>>(),
                 "tensors": v.changed.iter().map(changed).collect::<Vec<_>>(),
-            });
-            let Kind::Int4 { scheme, group } = v.kind;
-            value["scheme"] = scheme.name().into();
-            value["group"] = group.into();
-            value
+            })
         };
         json!({
             "model": self.model,
@@ -283,14 +281,19 @@ impl Report {
 
     /// The mean difference of the logits over the size of the group.
     pub fn chart(&self) -> Chart {
+        let groups = || self.variants.iter().filter_map(|v| v.kind.int4()).map(|(_, group)| group as f64);
+        let ends = [groups().fold(f64::INFINITY, f64::min), groups().fold(0.0, f64::max)];
         let mut lines: Vec<Line> = Vec::new();
         for v in &self.variants {
             let off = 100.0 * v.mean(|c| c.difference.relative_rms);
-            let Kind::Int4 { scheme, group } = v.kind;
-            let label = scheme.name().to_owned();
+            let (label, points) = match v.kind.int4() {
+                Some((scheme, group)) => (scheme.name().to_owned(), vec![(group as f64, off)]),
+                // What has no groups to choose is a level to compare with.
+                None => (v.kind.name(), ends.map(|group| (group, off)).to_vec()),
+            };
             match lines.iter_mut().find(|line| line.label == label) {
-                Some(line) => line.points.push((group as f64, off)),
-                None => lines.push(Line { label, points: vec![(group as f64, off)] }),
+                Some(line) => line.points.extend(points),
+                None => lines.push(Line { label, points }),
             }
         }
         lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
