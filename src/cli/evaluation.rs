@@ -13,7 +13,7 @@ use super::load::{self, Loaded};
 use super::progress::Progress;
 
 /// The context if none is asked for, as llama.cpp has it.
-const DEFAULT_CTX: usize = 512;
+pub const DEFAULT_CTX: usize = 512;
 
 /// Which text, and how it is cut.
 #[derive(clap::Args, Debug)]
@@ -87,7 +87,12 @@ impl TextArgs {
 
     /// At most as many chunks as asked for.
     pub fn limit(&self, chunks: Chunks) -> Result<Chunks, ChunksError> {
-        chunks.select(0, self.chunks)
+        self.limit_after(0, chunks)
+    }
+
+    /// At most as many chunks as asked for after the first `skip`.
+    pub fn limit_after(&self, skip: usize, chunks: Chunks) -> Result<Chunks, ChunksError> {
+        chunks.select(skip, self.chunks)
     }
 }
 

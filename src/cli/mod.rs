@@ -10,6 +10,7 @@ mod conversation;
 mod error;
 mod evaluation;
 mod generation;
+mod imatrix;
 mod inspect;
 mod interrupt;
 mod lab;
@@ -58,6 +59,7 @@ Examples:
   qgguf bench -m model.gguf -t 4,8            tokens per second, beside what the machine allows
   qgguf perplexity -m model.gguf -f text.txt  how well it predicts a text
   qgguf compare -m f16.gguf -m q4.gguf -f text.txt   what a quantization costs
+  qgguf imatrix -m f16.gguf -f calibration.txt   which columns of the weights matter
   qgguf quantize f16.gguf small.gguf Q4_K_M   another quantization of a model
   qgguf COMMAND --help                        all flags of a command
 
@@ -88,6 +90,7 @@ enum Command {
     Bench(Box<bench::Args>),
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Perplexity(Box<perplexity::Args>),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
     Compare(Box<compare::Args>),
     Lab(Box<lab::Args>),
     #[command(args_override_self = true, allow_negative_numbers = true)]
@@ -96,6 +99,8 @@ enum Command {
     Split(split::Args),
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Merge(merge::Args),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
+    Imatrix(Box<imatrix::Args>),
     Completions(completions::Args),
 }
 
@@ -124,6 +129,7 @@ pub fn main() -> ExitCode {
         Command::Quantize(args) => quantize::run(args),
         Command::Split(args) => split::run(args),
         Command::Merge(args) => merge::run(args),
+        Command::Imatrix(args) => imatrix::run(args, start),
         Command::Completions(args) => completions::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)

@@ -173,17 +173,15 @@ impl Chunk<'_> {
         &self.input
     }
 
-    /// The chunk in batches of at most `n_ubatch` tokens. The last token has no successor and is left out.
+    /// The chunk in batches of at most `n_ubatch` tokens.
     pub fn batches(&self, n_ubatch: usize) -> impl Iterator<Item = Batch<'_>> {
-        let (n, half) = (self.tokens.len() - 1, self.tokens.len() / 2);
+        let (n, half) = (self.tokens.len(), self.tokens.len() / 2);
         (0..n).step_by(n_ubatch).map(move |start| {
             let end = n.min(start + n_ubatch);
             let first = half.clamp(start, end);
-            Batch {
-                tokens: &self.input[start..end],
-                first: first - start,
-                targets: &self.tokens[first + 1..end + 1],
-            }
+            // Nothing follows the last token.
+            let targets = &self.tokens[(first + 1).min(n)..(end + 1).min(n)];
+            Batch { tokens: &self.input[start..end], first: first - start, targets }
         })
     }
 
@@ -203,10 +201,23 @@ impl Chunk<'_> {
         session: &'a mut Session,
         batch: &Batch<'a>,
     ) -> Result<Scored<'a>, EvaluateError> {
-        let position = session.tokens().len() + batch.first;
-        let (logits, compute) = session.eval_batch(batch.tokens, batch.first)?;
-        let predictions = predictions(compute, logits, batch.targets)
+        self.score_after(session, batch, batch.first)
+    }
+
+    /// [`Chunk::score`] that makes the logits after token `first` of the batch and all later ones, though not all count.
+    pub fn score_after<'a>(
+        &self,
+        session: &'a mut Session,
+        batch: &Batch<'a>,
+        first: usize,
+    ) -> Result<Scored<'a>, EvaluateError> {
+        let Batch { tokens, first: first_scored, targets } = *batch;
+        let n_vocab = session.model().hparams().n_vocab;
+        let position = session.tokens().len() + first_scored;
+        let (logits, compute) = session.eval_batch(tokens, first)?;
+        let logits = &logits[(first_scored - first) * n_vocab..][..targets.len() * n_vocab];
+        let predictions = predictions(compute, logits, targets)
             .map_err(|i| EvaluateError::NotFinite { chunk: self.index + 1, position: position + i })?;
-        Ok(Scored { compute, logits, predictions, targets: batch.targets })
+        Ok(Scored { compute, logits, predictions, targets })
     }
 }

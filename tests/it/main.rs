@@ -7,6 +7,7 @@ mod command;
 mod compare;
 mod fixtures;
 mod handmade;
+mod imatrix;
 mod inspect;
 mod lab;
 mod logits;

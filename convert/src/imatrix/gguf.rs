@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use qgguf_gguf::{Error, GgmlType, GgufFile};
+use qgguf_gguf::{
+    Error, GgmlType, GgufFile, GgufWriter, Metadata, MetadataArray, MetadataValue, TensorSpec, WriteError,
+};
 
 use super::{Imatrix, ImatrixError};
 
@@ -60,4 +62,35 @@ fn floats(
         return Err(malformed(format!("\"{name}\": expected type f32, found {}", view.ty())));
     }
     Ok(view.bytes().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect())
+}
+
+/// Writes a file in its place.
+pub(super) fn write(imatrix: &Imatrix, path: &Path) -> Result<(), WriteError> {
+    let mut metadata = Metadata::default();
+    let datasets = MetadataArray::String(imatrix.datasets.iter().collect());
+    for (key, value) in [
+        ("general.type", MetadataValue::String("imatrix".to_owned())),
+        ("imatrix.datasets", MetadataValue::Array(datasets)),
+        ("imatrix.chunk_count", MetadataValue::U32(imatrix.n_chunks)),
+        ("imatrix.chunk_size", MetadataValue::U32(imatrix.chunk_size)),
+    ] {
+        metadata.set(key, value);
+    }
+    let parts: Vec<_> = imatrix
+        .reached()
+        .flat_map(|(name, entry)| {
+            let n_matrices = entry.counts.len();
+            let part = |part: &str, values: &Vec<f32>| {
+                let n_columns = (values.len() / n_matrices) as u64;
+                let shape = if n_matrices > 1 { vec![n_columns, n_matrices as u64] } else { vec![n_columns] };
+                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                (TensorSpec { name: format!("{name}.{part}"), shape, ty: GgmlType::F32 }, bytes)
+            };
+            [part("in_sum2", &entry.sums), part("counts", &entry.counts)]
+        })
+        .collect();
+    let specs: Vec<_> = parts.iter().map(|(spec, _)| spec.clone()).collect();
+    let mut writer = GgufWriter::create(path, 3, &metadata, &specs)?;
+    parts.iter().try_for_each(|(_, bytes)| writer.write(bytes))?;
+    writer.finish()
 }

@@ -72,3 +72,24 @@ pub(super) fn read(bytes: &[u8]) -> Result<Imatrix, String> {
     }
     Ok(imatrix)
 }
+
+/// The bytes of a file. Sums are stored as means times a number of calls, which is that of chunks.
+pub(super) fn to_bytes(imatrix: &Imatrix) -> Vec<u8> {
+    let mut out = Vec::new();
+    let length = |out: &mut Vec<u8>, n: usize| out.extend((n as i32).to_le_bytes());
+    length(&mut out, imatrix.reached().count());
+    for (name, entry) in imatrix.reached() {
+        let calls = (entry.max_count() / imatrix.chunk_size.max(1) as f32).ceil();
+        length(&mut out, name.len());
+        out.extend(name.as_bytes());
+        length(&mut out, calls as usize);
+        length(&mut out, entry.sums.len());
+        let values = entry.importance().into_iter().map(|value| value * calls);
+        out.extend(values.flat_map(f32::to_le_bytes));
+    }
+    let dataset = imatrix.datasets.last().map_or("", |dataset| dataset);
+    length(&mut out, imatrix.n_chunks as usize);
+    length(&mut out, dataset.len());
+    out.extend(dataset.as_bytes());
+    out
+}

@@ -1,15 +1,20 @@
 //! Importance matrices: how large the inputs of each weight matrix were, column by column, on some text.
 //!
-//! Read from llama-imatrix's files in GGUF and in the older format without a magic number.
+//! Read and written as llama-imatrix does, in GGUF and in the older format without a magic number.
 
 mod gguf;
 mod legacy;
+mod merge;
+mod statistics;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use qgguf_gguf::TensorSpec;
+use qgguf_gguf::{TensorSpec, WriteError};
+
+pub use merge::MergeError;
+pub use statistics::{Statistics, statistics};
 
 /// Sums of squared inputs for the tensors of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,6 +39,21 @@ pub struct Sums {
 }
 
 impl Sums {
+    /// Nothing yet for `n_matrices` of `n_columns`.
+    pub fn new(n_columns: usize, n_matrices: usize) -> Sums {
+        Sums { sums: vec![0.0; n_columns * n_matrices], counts: vec![0.0; n_matrices] }
+    }
+
+    /// The largest of the counts.
+    pub fn max_count(&self) -> f32 {
+        self.counts.iter().fold(0.0, |a, &b| a.max(b))
+    }
+
+    /// Matrices without any input: experts that no token was sent to.
+    pub fn unreached(&self) -> Vec<usize> {
+        (0..self.counts.len()).filter(|&i| self.counts[i] <= 0.0).collect()
+    }
+
     /// Mean squared inputs; 1 everywhere in matrices that had none.
     pub fn importance(&self) -> Vec<f32> {
         let n_columns = self.sums.len() / self.counts.len().max(1);
@@ -105,6 +125,21 @@ impl Imatrix {
             }
         }
         Ok(imatrix)
+    }
+
+    /// Writes a GGUF. Tensors without any input are left out.
+    pub fn write_gguf(&self, path: &Path) -> Result<(), WriteError> {
+        gguf::write(self, path)
+    }
+
+    /// The bytes of a file of the older format. Tensors without any input are left out.
+    pub fn to_legacy(&self) -> Vec<u8> {
+        legacy::to_bytes(self)
+    }
+
+    /// Entries that had some input.
+    fn reached(&self) -> impl Iterator<Item = (&String, &Sums)> {
+        self.entries.iter().filter(|(_, entry)| entry.max_count() > 0.0)
     }
 
     /// The importance of the columns of a tensor, one row for each of its matrices; `None` if the matrix does not

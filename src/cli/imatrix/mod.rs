@@ -1,0 +1,273 @@
+//! `qgguf imatrix`: how much each column of the weights matters on some text.
+
+mod collect;
+
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Instant;
+
+use qgguf::evaluate::{Chunk, Perplexity};
+use qgguf_convert::imatrix::{Imatrix, statistics};
+
+use super::args::ComputeArgs;
+use super::error::{Context, Failure, Result};
+use super::evaluation::{self, TextArgs, plus_minus};
+use super::load::Loaded;
+use super::output::write_file;
+use super::terminal::{self, note};
+
+/// Collect an importance matrix: the squared inputs of every weight matrix on a calibration text
+///
+/// qgguf quantize and llama.cpp's llama-quantize spend their bits on the columns with large inputs. The sums are those
+/// of llama-imatrix, and its files are read and written; the same text in one run or several makes the same file.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qgguf imatrix -m f16.gguf -f calibration.txt -o imatrix.gguf
+  qgguf imatrix -m f16.gguf -f calibration.txt --in-file imatrix.gguf --chunk 100    go on after chunk 100
+  qgguf imatrix --in-file a.gguf --in-file b.gguf -o both.gguf                       merge
+  qgguf imatrix --in-file imatrix.gguf --show-statistics")]
+pub struct Args {
+    /// GGUF file, or any shard of a split one; unquantized at best [default: the tiny model in models/]
+    #[arg(short, long, value_name = "FILE", help_heading = "Model")]
+    model: Option<PathBuf>,
+    #[command(flatten)]
+    text: TextArgs,
+    /// Pass over the first N chunks
+    #[arg(long, value_name = "N", default_value_t = 0, visible_alias = "from-chunk", help_heading = "Text")]
+    chunk: usize,
+    /// Make tokens of the texts of special tokens
+    #[arg(long, help_heading = "Text")]
+    parse_special: bool,
+    /// Start from importance matrices that are there already; without -f they are merged
+    #[arg(long, value_name = "FILE", help_heading = "Collection")]
+    in_file: Vec<PathBuf>,
+    /// Collect for the output projection too
+    #[arg(long, help_heading = "Collection")]
+    process_output: bool,
+    /// Do not compute the perplexity on the way
+    #[arg(long, help_heading = "Collection")]
+    no_ppl: bool,
+    #[command(flatten)]
+    compute: ComputeArgs,
+    /// Where the importance matrix goes
+    #[arg(short, long, value_name = "FILE", default_value = "imatrix.gguf", help_heading = "Output")]
+    output: PathBuf,
+    /// gguf, or dat for the older format [default: dat if FILE ends in .dat]
+    #[arg(long, value_name = "FORMAT", help_heading = "Output")]
+    output_format: Option<Format>,
+    /// Write the file after every N chunks, 0 for only at the end (-ofreq)
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Output")]
+    output_frequency: usize,
+    /// Keep a copy as FILE.at_K after every N chunks, 0 for none
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Output")]
+    save_frequency: usize,
+    /// Print what the --in-file matrix says about each tensor, and stop
+    #[arg(long, requires = "in_file", help_heading = "Output")]
+    show_statistics: bool,
+}
+
+/// The formats of importance matrices.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Gguf,
+    Dat,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args, start: Instant) -> Result<()> {
+    let n_ctx = args.text.ctx_size.filter(|&n| n > 0).unwrap_or(evaluation::DEFAULT_CTX);
+    let chunk_size = u32::try_from(n_ctx).map_err(|_| Failure::usage("-c is larger than any context"))?;
+    let mut known = Imatrix::default();
+    for path in &args.in_file {
+        let mut imatrix = Imatrix::read(path)?;
+        imatrix.assume_chunk_size(chunk_size);
+        known.merge(imatrix).context(path.display())?;
+    }
+    if args.show_statistics {
+        return print_statistics(&mut io::stdout().lock(), &known).map_err(Failure::from);
+    }
+    match &args.text.file {
+        None if args.in_file.is_empty() => {
+            Err(Failure::usage("no text: give -f FILE (or --in-file to merge)"))
+        }
+        None => args.save(&known, &args.output),
+        Some(file) => collect(args, known, &file.display().to_string(), start),
+    }
+}
+
+/// Evaluates the text and adds what its tokens bring.
+fn collect(args: &Args, known: Imatrix, dataset: &str, start: Instant) -> Result<()> {
+    let text = args.text.read()?;
+    let mut loaded = args.text.load(args.model.as_deref(), None, &args.compute, start)?;
+    let chunk_size = loaded.model.n_ctx() as u32;
+    if !args.in_file.is_empty() && known.chunk_size != chunk_size {
+        return Err(Failure::text(format!(
+            "{}: expected chunks of {chunk_size} tokens, found {} (use the same -c)",
+            args.in_file[0].display(),
+            known.chunk_size
+        )));
+    }
+    let chunks = args.text.limit_after(args.chunk, args.text.cut(&text, &loaded, args.parse_special)?)?;
+    let tied = loaded.model.file().tensor("output.weight").is_none();
+    if args.process_output && tied {
+        note!(
+            "qgguf: warning: the output projection is that of the embeddings, for which nothing is collected"
+        );
+    }
+    let imatrix = Rc::new(RefCell::new(Imatrix { chunk_size, ..known }));
+    let failed = Rc::new(RefCell::new(None));
+    let (sink, failure, process_output) = (imatrix.clone(), failed.clone(), args.process_output);
+    loaded.session.set_activations_probe(Some(Box::new(move |seen| {
+        if collect::is_wanted(seen.tensor, process_output) && failure.borrow().is_none() {
+            let result = collect::add(&mut sink.borrow_mut().entries, seen);
+            *failure.borrow_mut() = result.err();
+        }
+    })));
+    if !imatrix.borrow().datasets.iter().any(|known| known == dataset) {
+        imatrix.borrow_mut().datasets.push(dataset.to_owned());
+    }
+    let mut perplexity = Perplexity::default();
+    let outcome = evaluation::for_each(&chunks, |chunk| {
+        evaluate(args, &mut loaded, chunk, &mut perplexity)?;
+        if let Some(reason) = failed.borrow_mut().take() {
+            return Err(Failure::text(reason));
+        }
+        let mut imatrix = imatrix.borrow_mut();
+        imatrix.count_chunks();
+        let due = |every: usize| every > 0 && (chunk.index() + 1).is_multiple_of(every);
+        if due(args.output_frequency) {
+            args.save(&imatrix, &args.output)?;
+        }
+        if due(args.save_frequency) {
+            let mut copy = args.output.clone().into_os_string();
+            copy.push(format!(".at_{}", imatrix.n_chunks));
+            args.save(&imatrix, Path::new(&copy))?;
+        }
+        let done = chunk.index() + 1;
+        Ok(match args.no_ppl {
+            true => format!("[{done}],"),
+            false => format!("[{done}]{:.4},", perplexity.estimate().value),
+        })
+    })?;
+    let imatrix = imatrix.borrow();
+    if outcome.n_chunks > 0 {
+        args.save(&imatrix, &args.output)?;
+    }
+    if !args.no_ppl && perplexity.n() > 0 {
+        note!("qgguf: perplexity of the text {}", plus_minus(perplexity.estimate(), 4));
+    }
+    report_unreached(&imatrix);
+    if !outcome.complete {
+        note!(
+            "qgguf: to go on: --in-file {} --chunk {}",
+            args.output.display(),
+            args.chunk + outcome.n_chunks
+        );
+    }
+    if args.compute.verbose {
+        loaded.report_memory();
+    }
+    outcome.result()
+}
+
+/// Evaluates one chunk, every token of it; the second half counts for the perplexity.
+fn evaluate(args: &Args, loaded: &mut Loaded, chunk: &Chunk<'_>, perplexity: &mut Perplexity) -> Result<()> {
+    let session = &mut loaded.session;
+    session.truncate(0);
+    for batch in chunk.batches(session.n_ubatch()) {
+        match (args.process_output, args.no_ppl) {
+            (true, _) => perplexity.add(&chunk.score_after(session, &batch, 0)?.predictions),
+            (false, false) => perplexity.add(&chunk.score(session, &batch)?.predictions),
+            (false, true) => _ = session.eval_batch(batch.tokens, batch.tokens.len())?,
+        }
+    }
+    Ok(())
+}
+
+impl Args {
+    /// Writes the matrix in the format asked for.
+    fn save(&self, imatrix: &Imatrix, path: &Path) -> Result<()> {
+        let by_name = match self.output.extension() {
+            Some(extension) if extension == "dat" => Format::Dat,
+            _ => Format::Gguf,
+        };
+        match self.output_format.unwrap_or(by_name) {
+            Format::Dat => write_file(path, |out| Ok(out.write_all(&imatrix.to_legacy())?)),
+            Format::Gguf => Ok(imatrix.write_gguf(path)?),
+        }
+    }
+}
+
+/// Says which experts no token was sent to.
+fn report_unreached(imatrix: &Imatrix) {
+    for (name, entry) in &imatrix.entries {
+        let unreached = entry.unreached();
+        if !unreached.is_empty() {
+            let list: Vec<_> = unreached.iter().map(usize::to_string).collect();
+            note!(
+                "qgguf: warning: {}: {} of {} experts were never reached, nothing is known about them: {} (a longer text \
+                 may help)",
+                terminal::escape(name),
+                unreached.len(),
+                entry.counts.len(),
+                list.join(", ")
+            );
+        }
+    }
+}
+
+fn print_statistics(out: &mut impl Write, imatrix: &Imatrix) -> io::Result<()> {
+    writeln!(
+        out,
+        "{} tensors, {} chunks of {} tokens, from {}",
+        imatrix.entries.len(),
+        imatrix.n_chunks,
+        imatrix.chunk_size,
+        terminal::escape(&imatrix.datasets.join(", "))
+    )?;
+    let all = statistics(imatrix);
+    let width = all.iter().map(|s| s.tensor.chars().count()).max().unwrap_or(0);
+    writeln!(
+        out,
+        "{:width$} {:>12} {:>11} {:>11} {:>11} {:>11} {:>8} {:>8} {:>8} {:>9} {:>7} {:>8} {:>11}",
+        "tensor",
+        "sum(act^2)",
+        "min",
+        "max",
+        "mean",
+        "deviation",
+        "% active",
+        "columns",
+        "entropy",
+        "% of max",
+        "% z > 1",
+        "cosine",
+        "experts"
+    )?;
+    for s in &all {
+        let counts = &imatrix.entries[&s.tensor].counts;
+        let reached = counts.iter().filter(|&&count| count > 0.0).count();
+        let experts = if counts.len() > 1 { format!("{reached} of {}", counts.len()) } else { String::new() };
+        writeln!(
+            out,
+            "{:width$} {:>12.4} {:>11.6} {:>11.4} {:>11.6} {:>11.6} {:>8.2} {:>8} {:>8.4} {:>9.2} {:>7.2} {:>8} {:>11}",
+            terminal::escape(&s.tensor),
+            s.sum,
+            s.min,
+            s.max,
+            s.mean,
+            s.deviation,
+            100.0 * s.active,
+            s.n,
+            s.entropy,
+            100.0 * s.normalized_entropy,
+            100.0 * s.outliers,
+            s.similarity.map_or(String::new(), |cosine| format!("{cosine:.4}")),
+            experts,
+        )?;
+    }
+    Ok(())
+}
