@@ -56,7 +56,7 @@ fn one_run_several_runs_and_any_threads_make_the_same_file() {
     assert!(expected.entries.keys().all(|name| name.starts_with("blk.")));
     for flags in ["-t 3", "-t 2 -ub 7", "-t 1 -ub 40 --no-ppl", "-t 2 -ofreq 1 --save-frequency 3"] {
         let file = path("again.gguf");
-        read(&mut collect(&file, "--chunks 4").args(flags.split_whitespace()), &file);
+        read(collect(&file, "--chunks 4").args(flags.split_whitespace()), &file);
         assert!(fs::read(&file).unwrap() == fs::read(&whole).unwrap(), "{flags}");
     }
     assert_eq!(Imatrix::read(&path("again.gguf.at_3")).unwrap().n_chunks, 3);
