@@ -45,6 +45,137 @@ fn inspect(path: &Path) -> Value {
     json(qgguf("inspect --json").arg(path))
 }
 
+/// Compares a file that was just made with llama-quantize's.
+fn assert_same(found: &Path, expected: &Path) {
+    assert!(
+        fs::read(found).unwrap() == fs::read(expected).unwrap(),
+        "not the bytes of {}",
+        expected.display()
+    );
+}
+
+#[test]
+fn every_file_of_llama_quantize_comes_out_the_same() {
+    let Some(fixtures) = fixtures("every_file_of_llama_quantize_comes_out_the_same") else { return };
+    let (dir, out) = (fixtures.join("gguf"), tempfile::tempdir().unwrap());
+    let path = out.path().join("out.gguf");
+    let index: Vec<Value> = serde_json::from_slice(&fs::read(dir.join("index.json")).unwrap()).unwrap();
+    let mut n_compared = 0;
+    for entry in &index {
+        let (model, ty) = (entry["model"].as_str().unwrap(), entry["type"].as_str().unwrap());
+        if matches!(ty, "F32" | "F16" | "BF16") {
+            continue;
+        }
+        // What llama-quantize read is not always there; the weights of the others are exact in f16.
+        let from = match model {
+            "mistral-tiny" => "F32",
+            "qwen3-tiny" => "BF16",
+            _ => "F16",
+        };
+        let (flags, file_type) = match ty {
+            "MXFP4" => ("--tensor-type attn=mxfp4 --tensor-type ffn=mxfp4", "MXFP4_MOE"),
+            ty => ("", ty),
+        };
+        let from = dir.join(format!("{model}-{from}.gguf"));
+        // Threads and instruction sets make no difference.
+        for threads in ["-t 1", "-t 3 --isa portable"] {
+            stdout(&mut quantize(&format!("{flags} {threads}"), &[&from, &path], file_type));
+            assert_same(&path, &dir.join(format!("{}.gguf", entry["name"].as_str().unwrap())));
+        }
+        n_compared += 1;
+    }
+    assert_eq!(n_compared, 29);
+}
+
+#[test]
+fn importance_counts() {
+    let Some(fixtures) = fixtures("importance_counts") else { return };
+    let (dir, out) = (fixtures.join("kjv"), tempfile::tempdir().unwrap());
+    let path = out.path().join("out.gguf");
+    let run = |flags: &str| {
+        // The name of the matrix goes into the file as it was given.
+        let mut command = quantize(flags, &[Path::new("kjv-tiny-F16.gguf"), &path], "Q4_K_M");
+        command.current_dir(&dir).output().unwrap()
+    };
+    assert!(run("--imatrix imatrix.gguf").status.success());
+    assert_same(&path, &dir.join("kjv-tiny-Q4_K_M-imat.gguf"));
+    assert!(run("").status.success());
+    assert_same(&path, &dir.join("kjv-tiny-Q4_K_M.gguf"));
+    // A matrix of which nothing is left is none; one without some tensors leaves these to themselves.
+    assert!(run("--imatrix imatrix.dat --include-weights nothing").status.success());
+    assert_same(&path, &dir.join("kjv-tiny-Q4_K_M.gguf"));
+    let output = run(
+        "--imatrix imatrix.dat --exclude-weights ffn_ --exclude-weights blk.0.attn --exclude-weights blk.1",
+    );
+    assert!(output.status.success());
+    let warning = "qgguf: warning: imatrix.dat has nothing for token_embd.weight, blk.0.attn_k.weight, ";
+    assert!(stderr(&output).starts_with(warning), "{}", stderr(&output));
+    let found = inspect(&path);
+    let value = |key: &str| found["metadata"][format!("quantize.imatrix.{key}")]["value"].clone();
+    assert_eq!((value("file"), value("dataset")), ("imatrix.dat".into(), "calib.txt".into()));
+    assert_eq!((value("entries_count"), value("chunks_count")), (8.into(), 100.into()));
+}
+
+#[test]
+fn a_kept_split_has_the_same_tensors_in_each_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path(), 256);
+    let prefix = dir.path().join("in");
+    stdout(qgguf("split --split-max-tensors 3").args([&model, &prefix]));
+    let first = dir.path().join("in-00001-of-00003.gguf");
+    stdout(&mut quantize("--keep-split", &[&first, &dir.path().join("out.gguf")], "Q4_K_M"));
+    let part = |name: &str, no: u32| {
+        let file = inspect(&dir.path().join(format!("{name}-00001-of-00003.gguf")));
+        let tensors = file["tensors"].as_array().unwrap().clone();
+        let names =
+            tensors.iter().filter(|t| t["shard"] == no).map(|t| t["name"].as_str().unwrap().to_owned());
+        names.collect::<Vec<String>>()
+    };
+    assert_eq!(
+        (1..4).map(|no| part("out", no)).collect::<Vec<_>>(),
+        (1..4).map(|no| part("in", no)).collect::<Vec<_>>()
+    );
+    let found = inspect(&dir.path().join("out-00001-of-00003.gguf"));
+    let keys: Vec<&String> = found["metadata"].as_object().unwrap().keys().collect();
+    assert!(keys.ends_with(&[
+        &"general.file_type".to_owned(),
+        &"split.no".to_owned(),
+        &"split.count".to_owned(),
+        &"split.tensors.count".to_owned(),
+    ]));
+}
+
+#[test]
+fn programs_and_people_hear_what_it_cost() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, out) = (small_model(dir.path(), 256), dir.path().join("out.gguf"));
+    let found = json(&mut quantize("--json", &[&model, &out], "Q4_0"));
+    assert_eq!(found["outputs"], serde_json::json!([out.display().to_string()]));
+    assert_eq!(found["bytes_after"], 1024 + 840 + 6 * 576);
+    let type_of = |name: &str| &found["types"][name];
+    assert_eq!((&type_of("q4_0")["n_tensors"], &type_of("f32")["rmse"]), (&6.into(), &Value::Null));
+    // Weights from 0 to 0.1 in 16 steps, and in 64.
+    let error = |name: &str, key: &str| type_of(name)[key].as_f64().unwrap();
+    assert!((0.001..0.005).contains(&error("q4_0", "rmse")) && error("q4_0", "max_error") < 0.015);
+    assert!((0.0002..0.001).contains(&error("q6_K", "rmse")));
+    assert_eq!(found["worst"].as_array().unwrap().len(), 5);
+    assert!(found["peak_resident_bytes"].as_u64().is_none_or(|n| n > 1 << 20));
+
+    let output = quantize("", &[&model, &out], "Q4_0").output().unwrap();
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(text.starts_with(&format!("{}: Q4_0\n\nTYPES", out.display())), "{text}");
+    assert!(text.contains("\nLARGEST ERRORS"), "{text}");
+    let notes = stderr(&output);
+    let lines: Vec<&str> = notes.lines().collect();
+    assert!(lines[0].starts_with("[1/8] output_norm.weight") && lines[0].contains("copied"), "{notes}");
+    assert!(lines[2].starts_with("[3/8] blk.0.attn_q.weight") && lines[2].contains("f32 -> q4_0"), "{notes}");
+    assert!(
+        lines[2].contains("rmse ") && lines[2].contains(" MB/s, ") && lines[2].ends_with(" s left"),
+        "{notes}"
+    );
+    assert!(lines[8].starts_with("qgguf: ") && lines[8].contains(" threads"), "{notes}");
+}
+
 #[test]
 fn numbers_are_rounded_and_copies_are_exact() {
     let Some(dir) = fixtures("numbers_are_rounded_and_copies_are_exact") else { return };
