@@ -5,10 +5,12 @@
 //! crosses lanes. Each output has one f32 accumulator that takes the blocks in ascending order:
 //! `acc = fma(d * d_a, sum, acc)`, then for formats with a minimum `acc = fma(m * d_a, sum of codes, acc)`.
 
+use std::marker::PhantomData;
+
 use crate::quantize::Codes;
 use crate::simd::{Rows, Simd, chain_quad};
 use crate::weights::{
-    self, COLUMNS, Quad, Scales, Sink, Small, SmallBlock, Super, Tile, chain_steps, offset,
+    self, COLUMNS, Format, Quad, Scales, Sink, Small, SmallScales, Super, Tile, chain_steps, offset,
 };
 
 /// 16 rows of weights.
@@ -125,16 +127,23 @@ pub(crate) fn small<S: Simd, B: Small>(
     for i in 0..n_tiles {
         panel.prefetch(s, i, n_tiles);
         let n = per_tile.min(n_blocks - i * per_tile);
+        let rows = |b: usize| rows.skip((i * per_tile + b) * size_of::<B>());
+        if let ([out], true) = (&mut *out, chain_steps::<S>(B::CODES) >= B::QUADS) {
+            for b in 0..n {
+                let x = Block::new(x, 0, i * COLUMNS + b * B::WEIGHTS);
+                small_token::<S, B>(s, rows(b), &mut tile.scales, x, out);
+            }
+            continue;
+        }
+        let scales = quads / B::QUADS;
         for b in 0..n {
-            let scales = quads / B::QUADS;
-            let block = SmallBlock {
-                w: &mut tile.w[quads * b..quads * (b + 1)],
+            let out = SmallScales {
                 d: &mut tile.scales.d[scales * b..scales * (b + 1)],
                 m: &mut tile.scales.m[b % 8],
             };
-            B::unpack(s, rows.skip((i * per_tile + b) * size_of::<B>()), block);
+            B::unpack(s, rows(b), out, &mut &mut tile.w[quads * b..quads * (b + 1)]);
         }
-        let tile = (&*tile, n * quads / B::QUADS);
+        let tile = (&*tile, n * scales);
         by_tokens!(small_tokens::<S, B>(s, tile, x, i * COLUMNS, out));
     }
 }
@@ -147,26 +156,14 @@ fn small_tokens<S: Simd, B: Small, const T: usize>(
     out: &mut [[f32; 16]],
 ) {
     let out: &mut [[f32; 16]; T] = out.try_into().expect("T tokens");
-    let (d_a, sum_a) = (x.d::<8>(32), x.sums::<8>(32));
     let mut acc = [s.splat(0.0); T];
     for t in 0..T {
         acc[t] = s.load(&out[t]);
     }
-    let times = offset::<S>(B::CODES);
     assert!(n_scales <= 64 / B::QUADS);
     for i in 0..n_scales {
-        let (first, b) = (i * B::QUADS, i * B::QUADS / 8);
-        let mut sums = [s.splat_lanes(0); T];
-        if times != 0 {
-            for t in 0..T {
-                // Sums are of 32 codes; a scale of fewer has its own.
-                let sum = match B::QUADS {
-                    8 => i32::from(sum_a[t][b]),
-                    quads => x.q[t][4 * first..4 * (first + quads)].iter().map(|&q| i32::from(q)).sum(),
-                };
-                sums[t] = s.splat_lanes(-times * sum);
-            }
-        }
+        let first = i * B::QUADS;
+        let mut sums = small_starts::<S, B, T>(s, &x, first);
         for from in (first..first + B::QUADS).step_by(chain_steps::<S>(B::CODES)) {
             let to = (from + chain_steps::<S>(B::CODES)).min(first + B::QUADS);
             let mut chain = [s.splat_lanes(0); T];
@@ -178,21 +175,83 @@ fn small_tokens<S: Simd, B: Small, const T: usize>(
                 sums[t] = s.chain_end(sums[t], chain[t]);
             }
         }
-        let d = s.load(&tile.scales.d[i]);
-        for t in 0..T {
-            let scale = s.mul(d, s.splat(d_a[t][b]));
-            acc[t] = s.mul_add(scale, s.lanes_to_f32(sums[t]), acc[t]);
-        }
-        if B::MIN {
-            let m = s.load(&tile.scales.m[b]);
-            for t in 0..T {
-                let scale = s.mul(m, s.splat(d_a[t][b]));
-                acc[t] = s.mul_add(scale, s.splat(f32::from(sum_a[t][b])), acc[t]);
-            }
-        }
+        small_scaled::<S, B, T>(s, &tile.scales.d[i], &tile.scales.m[first / 8], &x, first, sums, &mut acc);
     }
     for (acc, out) in acc.into_iter().zip(out) {
         s.store(acc, out);
+    }
+}
+
+/// [`small_tokens`] for a single token and one block: its weights need no tile.
+#[inline(always)]
+fn small_token<S: Simd, B: Small>(
+    s: S,
+    rows: Rows<'_>,
+    scales: &mut Scales,
+    x: Block<'_, 1>,
+    out: &mut [f32; 16],
+) {
+    let n_scales = B::WEIGHTS / 4 / B::QUADS;
+    let zero = s.splat_lanes(0);
+    let (mut starts, mut sums) = ([[zero]; 16], [[zero]; 16]);
+    for i in 0..n_scales {
+        starts[i] = small_starts::<S, B, 1>(s, &x, i * B::QUADS);
+        sums[i][0] = s.chain_start(starts[i][0]);
+    }
+    let mut chains = Chains::<S, B> { q: x.q, sums, format: PhantomData };
+    let (d, m) = (&mut scales.d[..n_scales], &mut scales.m[0]);
+    B::unpack(s, rows, SmallScales { d, m }, &mut chains);
+    let mut acc = [s.load(out)];
+    for i in 0..n_scales {
+        let sums = [s.chain_end(starts[i][0], chains.sums[i][0])];
+        small_scaled::<S, B, 1>(s, &scales.d[i], &scales.m[0], &x, i * B::QUADS, sums, &mut acc);
+    }
+    s.store(acc[0], out);
+}
+
+/// What the sums of the scale of quads from `first` begin with: what is subtracted from the bytes.
+#[inline(always)]
+fn small_starts<S: Simd, B: Small, const T: usize>(s: S, x: &Block<'_, T>, first: usize) -> [S::Lanes; T] {
+    let mut starts = [s.splat_lanes(0); T];
+    let times = offset::<S>(B::CODES);
+    if times != 0 {
+        let sum_a = x.sums::<8>(32);
+        for t in 0..T {
+            // Sums are of 32 codes; a scale of fewer has its own.
+            let sum = match B::QUADS {
+                8 => i32::from(sum_a[t][first / 8]),
+                quads => x.q[t][4 * first..4 * (first + quads)].iter().map(|&q| i32::from(q)).sum(),
+            };
+            starts[t] = s.splat_lanes(-times * sum);
+        }
+    }
+    starts
+}
+
+/// Adds the sums of the scale `d` and the minimum `m` of quads from `first` to the results.
+#[inline(always)]
+fn small_scaled<S: Simd, B: Small, const T: usize>(
+    s: S,
+    d: &[f32; 16],
+    m: &[f32; 16],
+    x: &Block<'_, T>,
+    first: usize,
+    sums: [S::Lanes; T],
+    acc: &mut [S::F32; T],
+) {
+    let (d_a, sum_a) = (x.d::<8>(32), x.sums::<8>(32));
+    let b = first / 8;
+    let d = s.load(d);
+    for t in 0..T {
+        let scale = s.mul(d, s.splat(d_a[t][b]));
+        acc[t] = s.mul_add(scale, s.lanes_to_f32(sums[t]), acc[t]);
+    }
+    if B::MIN {
+        let m = s.load(m);
+        for t in 0..T {
+            let scale = s.mul(m, s.splat(d_a[t][b]));
+            acc[t] = s.mul_add(scale, s.splat(f32::from(sum_a[t][b])), acc[t]);
+        }
     }
 }
 
@@ -215,19 +274,20 @@ pub(crate) fn superblocks<S: Simd, B: Super>(
             super_token::<S, B>(s, rows, &mut tile.scales, Block::new(x, 0, i * COLUMNS), out);
             continue;
         }
-        B::unpack(s, rows, &mut tile.scales, &mut tile.w);
+        B::unpack(s, rows, &mut tile.scales, &mut &mut tile.w[..]);
         by_tokens!(super_tokens::<S, B>(s, &*tile, x, i * COLUMNS, out));
     }
 }
 
 /// The chains of one token, continued with quads as they are unpacked.
-struct Chains<'a, S: Simd, B: Super> {
+struct Chains<'a, S: Simd, B> {
     q: [&'a [i8; COLUMNS]; 1],
+    /// One for each scale.
     sums: [[S::Lanes; 1]; 16],
-    format: std::marker::PhantomData<B>,
+    format: PhantomData<B>,
 }
 
-impl<S: Simd, B: Super> Sink<S> for Chains<'_, S, B> {
+impl<S: Simd, B: Format> Sink<S> for Chains<'_, S, B> {
     #[inline(always)]
     fn put(&mut self, s: S, i: usize, w: S::Lanes) {
         let signed = B::CODES == weights::Codes::Signed;
@@ -246,7 +306,7 @@ fn super_token<S: Simd, B: Super>(
 ) {
     let zero = s.splat_lanes(0);
     let sums = [[s.chain_start(zero)]; 16];
-    let mut chains = Chains::<S, B> { q: x.q, sums, format: std::marker::PhantomData };
+    let mut chains = Chains::<S, B> { q: x.q, sums, format: PhantomData };
     B::unpack(s, rows, scales, &mut chains);
     let mut sums = [zero];
     for g in 0..64 / B::QUADS {

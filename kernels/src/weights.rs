@@ -61,48 +61,43 @@ impl Tile {
     };
 }
 
-/// What takes the quads of a superblock as they are unpacked: a tile, or a product with the only token.
+/// What takes the quads of a block as they are unpacked: a tile, or a product with the only token.
 pub(crate) trait Sink<S: Simd> {
     /// Takes quad `i`.
     fn put(&mut self, s: S, i: usize, w: S::Lanes);
 }
 
-impl<S: Simd> Sink<S> for [Quad; COLUMNS / 4] {
+impl<S: Simd> Sink<S> for &mut [Quad] {
     #[inline(always)]
     fn put(&mut self, s: S, i: usize, w: S::Lanes) {
         s.store_lanes(w, &mut self[i]);
     }
 }
 
-/// Where one block of 16 rows is unpacked to.
-pub(crate) struct SmallBlock<'a> {
-    pub(crate) w: &'a mut [Quad],
+/// Where the scales of one block of 16 rows are unpacked to.
+pub(crate) struct SmallScales<'a> {
     pub(crate) d: &'a mut [[f32; 16]],
     pub(crate) m: &'a mut [f32; 16],
 }
 
-/// A format whose scales are f32: `(byte - offset) * d + m`.
-pub(crate) trait Small: Block {
-    /// What the bytes are.
-    const CODES: Codes;
-    /// Quads per scale.
-    const QUADS: usize = 8;
-    /// There is a minimum.
-    const MIN: bool = false;
-
-    /// Unpacks one block of 16 rows.
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>);
-}
-
-/// A format whose scales are whole numbers: `d * scale * (byte - offset) - dmin * min`.
-pub(crate) trait Super: Block {
+/// What both kinds of formats have.
+pub(crate) trait Format: Block {
     /// What the bytes are.
     const CODES: Codes;
     /// Quads per scale: 4 or 8.
-    const QUADS: usize;
+    const QUADS: usize = 8;
     /// There are minimums.
     const MIN: bool = false;
+}
 
+/// A format whose scales are f32: `(byte - offset) * d + m`.
+pub(crate) trait Small: Format {
+    /// Unpacks one block of 16 rows.
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallScales<'_>, w: &mut impl Sink<S>);
+}
+
+/// A format whose scales are whole numbers: `d * scale * (byte - offset) - dmin * min`.
+pub(crate) trait Super: Format {
     /// Unpacks one block of 16 rows.
     fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>);
 }
@@ -152,12 +147,17 @@ fn signed<S: Simd>(s: S, v: S::Lanes) -> S::Lanes {
     if S::SIGNED_CHAINS { v } else { s.xor(v, splat_bytes(s, 128)) }
 }
 
-/// Unpacks 16 bytes of each row to 32 nibbles, the low ones first, and stores `f(nibbles, index of the quad)`.
+/// Unpacks 16 bytes of each row to 32 nibbles, the low ones first, and puts `f(nibbles, index of the quad)`.
 #[inline(always)]
-fn nibbles<S: Simd>(s: S, packed: [S::Lanes; 4], out: &mut [Quad], f: impl Fn(S::Lanes, usize) -> S::Lanes) {
+fn nibbles<S: Simd>(
+    s: S,
+    packed: [S::Lanes; 4],
+    w: &mut impl Sink<S>,
+    f: impl Fn(S::Lanes, usize) -> S::Lanes,
+) {
     for (j, v) in packed.into_iter().enumerate() {
-        s.store_lanes(f(bits(s, v, 0, 15), j), &mut out[j]);
-        s.store_lanes(f(bits(s, v, 4, 15), j + 4), &mut out[j + 4]);
+        w.put(s, j, f(bits(s, v, 0, 15), j));
+        w.put(s, j + 4, f(bits(s, v, 4, 15), j + 4));
     }
 }
 
@@ -168,31 +168,37 @@ fn two_halves<S: Simd>(s: S, v: S::Lanes, low: &mut [f32; 16], high: &mut [f32; 
     s.store(s.halves(s.shr(v, 16)), high);
 }
 
-impl Small for BlockQ4_0 {
+impl Format for BlockQ4_0 {
     const CODES: Codes = Codes::Unsigned { max: 15, offset: 8 };
+}
+
+impl Small for BlockQ4_0 {
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallScales<'_>, w: &mut impl Sink<S>) {
         s.store(s.halves(s.gather_one(rows, 0)), &mut out.d[0]);
         nibbles(
             s,
             s.gather(rows, 2),
-            out.w,
+            w,
             #[inline(always)]
             |v, _| v,
         );
     }
 }
 
-impl Small for BlockQ4_1 {
+impl Format for BlockQ4_1 {
     const CODES: Codes = Codes::Unsigned { max: 15, offset: 0 };
     const MIN: bool = true;
+}
+
+impl Small for BlockQ4_1 {
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallScales<'_>, w: &mut impl Sink<S>) {
         two_halves(s, s.gather_one(rows, 0), &mut out.d[0], out.m);
         nibbles(
             s,
             s.gather(rows, 4),
-            out.w,
+            w,
             #[inline(always)]
             |v, _| v,
         );
@@ -201,7 +207,7 @@ impl Small for BlockQ4_1 {
 
 /// Nibbles with their fifth bits: bit i of `high` belongs to weight i.
 #[inline(always)]
-fn five_bits<S: Simd>(s: S, packed: [S::Lanes; 4], high: S::Lanes, out: &mut [Quad]) {
+fn five_bits<S: Simd>(s: S, packed: [S::Lanes; 4], high: S::Lanes, w: &mut impl Sink<S>) {
     // Each byte gets one of these bits, and 16 if it is set.
     let mask = s.splat_lanes(i32::from_le_bytes([0x10, 0x20, 0x40, 0x80]));
     let sixteen = splat_bytes(s, 16);
@@ -210,7 +216,7 @@ fn five_bits<S: Simd>(s: S, packed: [S::Lanes; 4], high: S::Lanes, out: &mut [Qu
     nibbles(
         s,
         packed,
-        out,
+        w,
         #[inline(always)]
         |v, j| {
             let bits = s.repeat_byte(if j % 2 == 0 { shifted } else { high }, j / 2);
@@ -219,47 +225,59 @@ fn five_bits<S: Simd>(s: S, packed: [S::Lanes; 4], high: S::Lanes, out: &mut [Qu
     );
 }
 
-impl Small for BlockQ5_0 {
+impl Format for BlockQ5_0 {
     const CODES: Codes = Codes::Unsigned { max: 31, offset: 16 };
+}
+
+impl Small for BlockQ5_0 {
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallScales<'_>, w: &mut impl Sink<S>) {
         s.store(s.halves(s.gather_one(rows, 0)), &mut out.d[0]);
-        five_bits(s, s.gather(rows, 6), s.gather_one(rows, 2), out.w);
+        five_bits(s, s.gather(rows, 6), s.gather_one(rows, 2), w);
     }
+}
+
+impl Format for BlockQ5_1 {
+    const CODES: Codes = Codes::Unsigned { max: 31, offset: 0 };
+    const MIN: bool = true;
 }
 
 impl Small for BlockQ5_1 {
-    const CODES: Codes = Codes::Unsigned { max: 31, offset: 0 };
-    const MIN: bool = true;
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallScales<'_>, w: &mut impl Sink<S>) {
         two_halves(s, s.gather_one(rows, 0), &mut out.d[0], out.m);
-        five_bits(s, s.gather(rows, 8), s.gather_one(rows, 4), out.w);
+        five_bits(s, s.gather(rows, 8), s.gather_one(rows, 4), w);
     }
 }
 
-impl Small for BlockQ8_0 {
+impl Format for BlockQ8_0 {
     const CODES: Codes = Codes::Signed;
+}
+
+impl Small for BlockQ8_0 {
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallScales<'_>, w: &mut impl Sink<S>) {
         s.store(s.halves(s.gather_one(rows, 0)), &mut out.d[0]);
-        for (half, out) in out.w.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            for (v, out) in s.gather(rows, 2 + 16 * half).into_iter().zip(out) {
-                s.store_lanes(signed(s, v), out);
+        for half in 0..2 {
+            for (j, v) in s.gather(rows, 2 + 16 * half).into_iter().enumerate() {
+                w.put(s, 4 * half + j, signed(s, v));
             }
         }
     }
 }
 
-impl Small for BlockIQ4NL {
+impl Format for BlockIQ4NL {
     const CODES: Codes = Codes::Signed;
+}
+
+impl Small for BlockIQ4NL {
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallScales<'_>, w: &mut impl Sink<S>) {
         s.store(s.halves(s.gather_one(rows, 0)), &mut out.d[0]);
         nibbles(
             s,
             s.gather(rows, 2),
-            out.w,
+            w,
             #[inline(always)]
             |v, _| signed(s, s.lookup(&NL4, v)),
         );
@@ -277,39 +295,45 @@ const FP4_ABOVE: [i8; 16] = {
     table
 };
 
-impl Small for BlockMXFP4 {
+impl Format for BlockMXFP4 {
     const CODES: Codes = Codes::Unsigned { max: 24, offset: 12 };
+}
+
+impl Small for BlockMXFP4 {
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallScales<'_>, w: &mut impl Sink<S>) {
         for (r, d) in out.d[0].iter_mut().enumerate() {
             *d = e8m0_half(rows.field::<1>(r, 0)[0]);
         }
         nibbles(
             s,
             s.gather(rows, 1),
-            out.w,
+            w,
             #[inline(always)]
             |v, _| s.lookup(&FP4_ABOVE, v),
         );
     }
 }
 
-impl Small for BlockNVFP4 {
+impl Format for BlockNVFP4 {
     const CODES: Codes = Codes::Unsigned { max: 24, offset: 12 };
     const QUADS: usize = 4;
+}
+
+impl Small for BlockNVFP4 {
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallScales<'_>, w: &mut impl Sink<S>) {
         for (sub, d) in out.d.iter_mut().enumerate() {
             for (r, d) in d.iter_mut().enumerate() {
                 *d = ue4m3_half(rows.field::<1>(r, sub)[0]);
             }
         }
-        for (half, out) in out.w.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        for half in 0..2 {
             // In each 8 bytes the low nibbles come first, then the high ones.
             for (j, v) in s.gather(rows, 4 + 16 * half).into_iter().enumerate() {
-                let at = j / 2 * 4 + j % 2;
-                s.store_lanes(s.lookup(&FP4_ABOVE, bits(s, v, 0, 15)), &mut out[at]);
-                s.store_lanes(s.lookup(&FP4_ABOVE, bits(s, v, 4, 15)), &mut out[at + 2]);
+                let at = 8 * half + j / 2 * 4 + j % 2;
+                w.put(s, at, s.lookup(&FP4_ABOVE, bits(s, v, 0, 15)));
+                w.put(s, at + 2, s.lookup(&FP4_ABOVE, bits(s, v, 4, 15)));
             }
         }
     }
@@ -330,7 +354,7 @@ fn pair<S: Simd>(s: S, low: S::Lanes, high: S::Lanes) -> S::Lanes {
 impl Scales {
     /// Sets the scale of group `g` of `B` and, from it, the offsets.
     #[inline(always)]
-    fn set_scale<S: Simd, B: Super>(&mut self, s: S, g: usize, scale: S::Lanes) {
+    fn set_scale<S: Simd, B: Format>(&mut self, s: S, g: usize, scale: S::Lanes) {
         s.store_lanes(s.chain_scale(scale), &mut self.whole[g]);
         let times = offset::<S>(B::CODES);
         if times == 0 {
@@ -350,7 +374,7 @@ impl Scales {
 
     /// Sets all scales of a format with groups of 16 from quads of signed bytes.
     #[inline(always)]
-    fn set_scales<S: Simd, B: Super>(&mut self, s: S, quads: [S::Lanes; 4]) {
+    fn set_scales<S: Simd, B: Format>(&mut self, s: S, quads: [S::Lanes; 4]) {
         for (q, v) in quads.into_iter().enumerate() {
             for j in 0..4 {
                 self.set_scale::<S, B>(s, 4 * q + j, signed_byte(s, v, j));
@@ -360,7 +384,7 @@ impl Scales {
 
     /// Scales, minimums and their factors of [`BlockQ4K`] and [`BlockQ5K`], from their first 16 bytes.
     #[inline(always)]
-    fn set_six_bit_scales<S: Simd, B: Super>(&mut self, s: S, [d, low, mid, high]: [S::Lanes; 4]) {
+    fn set_six_bit_scales<S: Simd, B: Format>(&mut self, s: S, [d, low, mid, high]: [S::Lanes; 4]) {
         two_halves(s, d, &mut self.d[0], &mut self.m[0]);
         let scales = [bits(s, low, 0, 63), joined_bits(s, high, 0, low, 6)];
         let mins = [bits(s, mid, 0, 63), joined_bits(s, high, 4, mid, 6)];
@@ -401,10 +425,13 @@ fn two_bits<S: Simd>(
     }
 }
 
-impl Super for BlockQ2K {
+impl Format for BlockQ2K {
     const CODES: Codes = Codes::Unsigned { max: 3, offset: 0 };
     const QUADS: usize = 4;
     const MIN: bool = true;
+}
+
+impl Super for BlockQ2K {
     #[inline(always)]
     fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         let packed = s.gather(rows, 0);
@@ -428,9 +455,12 @@ impl Super for BlockQ2K {
     }
 }
 
-impl Super for BlockQ3K {
+impl Format for BlockQ3K {
     const CODES: Codes = Codes::Unsigned { max: 7, offset: 4 };
     const QUADS: usize = 4;
+}
+
+impl Super for BlockQ3K {
     #[inline(always)]
     fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         // The last 16 bytes: two of codes, 12 of scales, two of `d`.
@@ -479,10 +509,13 @@ fn runs_of_nibbles<S: Simd>(
     }
 }
 
-impl Super for BlockQ4K {
+impl Format for BlockQ4K {
     const CODES: Codes = Codes::Unsigned { max: 15, offset: 0 };
     const QUADS: usize = 8;
     const MIN: bool = true;
+}
+
+impl Super for BlockQ4K {
     #[inline(always)]
     fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         out.set_six_bit_scales::<S, Self>(s, s.gather(rows, 0));
@@ -497,10 +530,13 @@ impl Super for BlockQ4K {
     }
 }
 
-impl Super for BlockQ5K {
+impl Format for BlockQ5K {
     const CODES: Codes = Codes::Unsigned { max: 31, offset: 0 };
     const QUADS: usize = 8;
     const MIN: bool = true;
+}
+
+impl Super for BlockQ5K {
     #[inline(always)]
     fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         out.set_six_bit_scales::<S, Self>(s, s.gather(rows, 0));
@@ -520,9 +556,12 @@ impl Super for BlockQ5K {
     }
 }
 
-impl Super for BlockQ6K {
+impl Format for BlockQ6K {
     const CODES: Codes = Codes::Unsigned { max: 63, offset: 32 };
     const QUADS: usize = 4;
+}
+
+impl Super for BlockQ6K {
     #[inline(always)]
     fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         out.set_scales::<S, Self>(s, s.gather(rows, 192));
@@ -543,9 +582,11 @@ impl Super for BlockQ6K {
     }
 }
 
-impl Super for BlockIQ4XS {
+impl Format for BlockIQ4XS {
     const CODES: Codes = Codes::Signed;
-    const QUADS: usize = 8;
+}
+
+impl Super for BlockIQ4XS {
     #[inline(always)]
     fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         let [first, low, _, _] = s.gather(rows, 0);
@@ -565,9 +606,11 @@ impl Super for BlockIQ4XS {
     }
 }
 
-impl Super for BlockTQ1_0 {
+impl Format for BlockTQ1_0 {
     const CODES: Codes = Codes::Unsigned { max: 2, offset: 1 };
-    const QUADS: usize = 8;
+}
+
+impl Super for BlockTQ1_0 {
     #[inline(always)]
     fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         out.set_d(s, s.shr(s.gather_one(rows, 50), 16));
@@ -591,9 +634,11 @@ impl Super for BlockTQ1_0 {
     }
 }
 
-impl Super for BlockTQ2_0 {
+impl Format for BlockTQ2_0 {
     const CODES: Codes = Codes::Unsigned { max: 2, offset: 1 };
-    const QUADS: usize = 8;
+}
+
+impl Super for BlockTQ2_0 {
     #[inline(always)]
     fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         out.set_d(s, s.shr(s.gather_one(rows, 62), 16));
