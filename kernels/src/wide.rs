@@ -47,26 +47,31 @@ impl Wide for WideBf16 {
 #[inline(always)]
 pub(crate) fn wide<S: Simd, W: Wide>(s: S, panel: Panel<'_>, x: Floats<'_>, out: &mut [[f32; 16]]) {
     let n = out.len();
+    let four = 4 * panel.n_cols * W::BYTES;
     for r in (0..16).step_by(4) {
-        panel.prefetch(s, r / 4, 4);
+        // The first tokens to meet these rows ask for the next ones, a line for each line that they read.
+        let mut ahead = Some(match r {
+            12 => panel.next,
+            _ => &panel.w[(r / 4 + 1) * four..],
+        });
         let mut t = 0;
         while n - t >= 4 && S::TOKENS >= 8 {
-            rows::<S, W, 4, 4>(s, panel, r, x, t, out);
+            rows::<S, W, 4, 4>(s, panel, r, x, t, ahead.take(), out);
             t += 4;
         }
         while n - t >= 2 {
             // Two by two, for fewer registers.
-            rows::<S, W, 2, 2>(s, panel, r, x, t, out);
-            rows::<S, W, 2, 2>(s, panel, r + 2, x, t, out);
+            rows::<S, W, 2, 2>(s, panel, r, x, t, ahead.take(), out);
+            rows::<S, W, 2, 2>(s, panel, r + 2, x, t, None, out);
             t += 2;
         }
         if n > t {
-            rows::<S, W, 4, 1>(s, panel, r, x, t, out);
+            rows::<S, W, 4, 1>(s, panel, r, x, t, ahead.take(), out);
         }
     }
 }
 
-/// `R` rows from `r` times `T` tokens from `t`.
+/// `R` rows from `r` times `T` tokens from `t`; meanwhile four rows at the start of `ahead` are fetched.
 #[inline(always)]
 fn rows<S: Simd, W: Wide, const R: usize, const T: usize>(
     s: S,
@@ -74,6 +79,7 @@ fn rows<S: Simd, W: Wide, const R: usize, const T: usize>(
     r: usize,
     x: Floats<'_>,
     t: usize,
+    ahead: Option<&[u8]>,
     out: &mut [[f32; 16]],
 ) {
     let n_cols = panel.n_cols;
@@ -83,7 +89,14 @@ fn rows<S: Simd, W: Wide, const R: usize, const T: usize>(
     let x: [&[f32]; T] = std::array::from_fn(|i| &x.x[x.order.row(t + i) * n_cols..][..n_cols]);
     let mut sums = [[s.splat(0.0); T]; R];
     let n_whole = n_cols / 16;
+    // Bytes of the next four rows for each column.
+    let each = 4 * 16 * W::BYTES;
     for c in 0..n_whole {
+        if let Some(ahead) = ahead {
+            for line in (0..each).step_by(64) {
+                s.prefetch(ahead.as_ptr().wrapping_add(each * c + line));
+            }
+        }
         let mut values = [s.splat(0.0); T];
         for (value, x) in values.iter_mut().zip(x) {
             *value = s.load(x[16 * c..16 * c + 16].try_into().expect("16 values"));
