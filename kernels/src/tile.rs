@@ -125,11 +125,11 @@ pub(crate) fn small<S: Simd, B: Small>(
     let n_tiles = n_blocks.div_ceil(per_tile);
     out.fill([0.0; 16]);
     for i in 0..n_tiles {
-        panel.prefetch(s, i, n_tiles);
         let n = per_tile.min(n_blocks - i * per_tile);
         let rows = |b: usize| rows.skip((i * per_tile + b) * size_of::<B>());
         if let ([out], true) = (&mut *out, chain_steps::<S>(B::CODES) >= B::QUADS) {
             for b in 0..n {
+                panel.prefetch(s, i * per_tile + b, n_blocks);
                 let x = Block::new(x, 0, i * COLUMNS + b * B::WEIGHTS);
                 small_token::<S, B>(s, rows(b), &mut tile.scales, x, out);
             }
@@ -137,6 +137,7 @@ pub(crate) fn small<S: Simd, B: Small>(
         }
         let scales = quads / B::QUADS;
         for b in 0..n {
+            panel.prefetch(s, i * per_tile + b, n_blocks);
             let out = SmallScales {
                 d: &mut tile.scales.d[scales * b..scales * (b + 1)],
                 m: &mut tile.scales.m[b % 8],
