@@ -194,10 +194,13 @@ fn small_token<S: Simd, B: Small>(
 ) {
     let n_scales = B::WEIGHTS / 4 / B::QUADS;
     let zero = s.splat_lanes(0);
-    let (mut starts, mut sums) = ([[zero]; 16], [[zero]; 16]);
-    for i in 0..n_scales {
-        starts[i] = small_starts::<S, B, 1>(s, &x, i * B::QUADS);
-        sums[i][0] = s.chain_start(starts[i][0]);
+    let mut starts = [[zero]; 16];
+    for (i, start) in starts[..n_scales].iter_mut().enumerate() {
+        *start = small_starts::<S, B, 1>(s, &x, i * B::QUADS);
+    }
+    let mut sums = starts;
+    for sum in &mut sums[..n_scales] {
+        sum[0] = s.chain_start(sum[0]);
     }
     let mut chains = Chains::<S, B> { q: x.q, sums, format: PhantomData };
     let (d, m) = (&mut scales.d[..n_scales], &mut scales.m[0]);
