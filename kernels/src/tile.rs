@@ -206,8 +206,8 @@ fn small_token<S: Simd, B: Small>(
     let (d, m) = (&mut scales.d[..n_scales], &mut scales.m[0]);
     B::unpack(s, rows, SmallScales { d, m }, &mut chains);
     let mut acc = [s.load(out)];
-    for i in 0..n_scales {
-        let sums = [s.chain_end(starts[i][0], chains.sums[i][0])];
+    for (i, start) in starts[..n_scales].iter().enumerate() {
+        let sums = [s.chain_end(start[0], chains.sums[i][0])];
         small_scaled::<S, B, 1>(s, &scales.d[i], &scales.m[0], &x, i * B::QUADS, sums, &mut acc);
     }
     s.store(acc[0], out);
