@@ -53,6 +53,8 @@ pub trait Simd: Copy {
     type F32: Copy;
     /// 16 lanes of 32 bits: four bytes, two i16 or one i32 each, as the operation says.
     type Lanes: Copy;
+    /// The truth of a comparison in 16 lanes.
+    type Mask: Copy;
 
     /// Chains add products in i16, so that they must be short; else in i32.
     const WORD_CHAINS: bool;
@@ -89,6 +91,22 @@ pub trait Simd: Copy {
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// `if a < b { a } else { b }`: the second if either is NaN.
     fn min(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// The square root.
+    fn sqrt(self, v: Self::F32) -> Self::F32;
+    /// `a > b`; false if either is NaN.
+    fn gt(self, a: Self::F32, b: Self::F32) -> Self::Mask;
+    /// `a == b`; false if either is NaN.
+    fn eq(self, a: Self::F32, b: Self::F32) -> Self::Mask;
+    /// Lanes where both are true.
+    fn both(self, a: Self::Mask, b: Self::Mask) -> Self::Mask;
+    /// True if any lane is.
+    fn any(self, m: Self::Mask) -> bool;
+    /// `if m { a } else { b }`.
+    fn select(self, m: Self::Mask, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// The bits of each lane.
+    fn bits(self, v: Self::F32) -> Self::Lanes;
+    /// The f32 of these bits.
+    fn of_bits(self, v: Self::Lanes) -> Self::F32;
     /// `2^n` for whole `n` from -126 to 127; anything for other lanes.
     fn exp2_whole(self, n: Self::F32) -> Self::F32;
 
@@ -106,6 +124,14 @@ pub trait Simd: Copy {
     fn splat_lanes(self, x: i32) -> Self::Lanes;
     /// Lane r of vector j is bytes `at + 4j` to `at + 4j + 3` of row r.
     fn gather(self, rows: Rows<'_>, at: usize) -> [Self::Lanes; 4];
+    /// Lane r of vector j is `x[r * stride + at + j]`.
+    #[inline(always)]
+    fn gather_f32(self, x: &[f32], stride: usize, at: usize) -> [Self::F32; 4] {
+        // SAFETY: any f32 is four bytes, and the slice covers exactly those of `x`.
+        let bytes = unsafe { std::slice::from_raw_parts(x.as_ptr().cast::<u8>(), size_of_val(x)) };
+        let [a, b, c, d] = self.gather(Rows::new(bytes, 4 * stride), 4 * at);
+        [self.of_bits(a), self.of_bits(b), self.of_bits(c), self.of_bits(d)]
+    }
     /// Lane r is bytes `at` to `at + 3` of row r.
     fn gather_one(self, rows: Rows<'_>, at: usize) -> Self::Lanes;
     /// Bitwise and.

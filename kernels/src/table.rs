@@ -52,6 +52,29 @@ macro_rules! kernels {
             fn attend_merge(totals: &mut [f32], states: &[f32], state_len: usize) => $crate::attention::merge;
             fn attend_finish(totals: &[f32], out: &mut [f32], dim: usize) => $crate::attention::finish;
 
+            fn widen_f16(x: &[u8], out: &mut [f32]) => $crate::quantizers::widen_f16;
+            fn widen_bf16(x: &[u8], out: &mut [f32]) => $crate::quantizers::widen_bf16;
+            fn narrow_f16(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::narrow_f16;
+            fn narrow_bf16(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::narrow_bf16;
+            fn to_q4_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q4_0;
+            fn to_q4_1(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q4_1;
+            fn to_q5_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q5_0;
+            fn to_q5_1(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q5_1;
+            fn to_q8_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q8_0;
+            fn to_q2_k(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q2_k;
+            fn to_q3_k(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q3_k;
+            fn to_q4_k(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q4_k;
+            fn to_q5_k(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q5_k;
+            fn to_q6_k(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q6_k;
+            fn to_iq4_nl(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::iq4_nl;
+            fn to_iq4_xs(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::iq4_xs;
+            fn to_tq1_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::tq1_0;
+            fn to_tq2_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::tq2_0;
+            fn to_mxfp4(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::mxfp4;
+            fn to_nvfp4(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::nvfp4;
+            fn to_q1_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q1_0;
+            fn to_q2_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q2_0;
+
             fn read(x: &[u8]) -> u8 => $crate::limits::read;
             fn multiply_bytes(codes: &[[i32; $crate::limits::QUADS]; $crate::limits::TOKENS], weights: &[[$crate::weights::Quad; $crate::limits::QUADS]; $crate::limits::WEIGHTS], rounds: usize) -> i32 => $crate::limits::multiply_bytes;
             fn multiply_floats(values: &[[f32; 16]; $crate::limits::VECTORS], weights: &[f32; 16], rounds: usize) -> f32 => $crate::limits::multiply_floats;

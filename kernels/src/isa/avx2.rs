@@ -66,6 +66,7 @@ macro_rules! both {
 impl<const DOT: u8> Simd for Avx2<DOT> {
     type F32 = [__m256; 2];
     type Lanes = Pair;
+    type Mask = [__m256; 2];
 
     const WORD_CHAINS: bool = DOT == dot::WORDS;
     const SIGNED_CHAINS: bool = DOT == dot::WORDS;
@@ -150,6 +151,38 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     #[inline(always)]
     fn mul_add(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
         unsafe { [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])] }
+    }
+    #[inline(always)]
+    fn sqrt(self, v: [__m256; 2]) -> [__m256; 2] {
+        unsafe { [_mm256_sqrt_ps(v[0]), _mm256_sqrt_ps(v[1])] }
+    }
+    #[inline(always)]
+    fn gt(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        unsafe { both!(|i| _mm256_cmp_ps::<_CMP_GT_OQ>(a[i], b[i])) }
+    }
+    #[inline(always)]
+    fn eq(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        unsafe { both!(|i| _mm256_cmp_ps::<_CMP_EQ_OQ>(a[i], b[i])) }
+    }
+    #[inline(always)]
+    fn both(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        unsafe { both!(|i| _mm256_and_ps(a[i], b[i])) }
+    }
+    #[inline(always)]
+    fn any(self, m: [__m256; 2]) -> bool {
+        unsafe { _mm256_movemask_ps(_mm256_or_ps(m[0], m[1])) != 0 }
+    }
+    #[inline(always)]
+    fn select(self, m: [__m256; 2], a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        unsafe { both!(|i| _mm256_blendv_ps(b[i], a[i], m[i])) }
+    }
+    #[inline(always)]
+    fn bits(self, v: [__m256; 2]) -> Pair {
+        unsafe { both!(|i| _mm256_castps_si256(v[i])) }
+    }
+    #[inline(always)]
+    fn of_bits(self, v: Pair) -> [__m256; 2] {
+        unsafe { both!(|i| _mm256_castsi256_ps(v[i])) }
     }
     #[inline(always)]
     fn exp2_whole(self, n: [__m256; 2]) -> [__m256; 2] {

@@ -43,6 +43,7 @@ pub(super) mod vnni {
 impl<const DOT: u8> Simd for Avx512<DOT> {
     type F32 = __m512;
     type Lanes = __m512i;
+    type Mask = __mmask16;
 
     const WORD_CHAINS: bool = DOT == dot::WORDS;
     const SIGNED_CHAINS: bool = DOT == dot::WORDS;
@@ -112,6 +113,38 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     #[inline(always)]
     fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn sqrt(self, v: __m512) -> __m512 {
+        unsafe { _mm512_sqrt_ps(v) }
+    }
+    #[inline(always)]
+    fn gt(self, a: __m512, b: __m512) -> __mmask16 {
+        unsafe { _mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn eq(self, a: __m512, b: __m512) -> __mmask16 {
+        unsafe { _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn both(self, a: __mmask16, b: __mmask16) -> __mmask16 {
+        a & b
+    }
+    #[inline(always)]
+    fn any(self, m: __mmask16) -> bool {
+        m != 0
+    }
+    #[inline(always)]
+    fn select(self, m: __mmask16, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mask_blend_ps(m, b, a) }
+    }
+    #[inline(always)]
+    fn bits(self, v: __m512) -> __m512i {
+        unsafe { _mm512_castps_si512(v) }
+    }
+    #[inline(always)]
+    fn of_bits(self, v: __m512i) -> __m512 {
+        unsafe { _mm512_castsi512_ps(v) }
     }
     #[inline(always)]
     fn exp2_whole(self, n: __m512) -> __m512 {

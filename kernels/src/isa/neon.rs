@@ -179,6 +179,7 @@ impl<P: Products> Neon<P> {
 impl<P: Products> Simd for Neon<P> {
     type F32 = [float32x4_t; 4];
     type Lanes = [int32x4_t; 4];
+    type Mask = [uint32x4_t; 4];
 
     const WORD_CHAINS: bool = false;
     const SIGNED_CHAINS: bool = true;
@@ -252,6 +253,38 @@ impl<P: Products> Simd for Neon<P> {
     #[inline(always)]
     fn min(self, a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [float32x4_t; 4] {
         from_fn(|i| unsafe { vbslq_f32(vcltq_f32(a[i], b[i]), a[i], b[i]) })
+    }
+    #[inline(always)]
+    fn sqrt(self, v: [float32x4_t; 4]) -> [float32x4_t; 4] {
+        from_fn(|i| unsafe { vsqrtq_f32(v[i]) })
+    }
+    #[inline(always)]
+    fn gt(self, a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [uint32x4_t; 4] {
+        from_fn(|i| unsafe { vcgtq_f32(a[i], b[i]) })
+    }
+    #[inline(always)]
+    fn eq(self, a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [uint32x4_t; 4] {
+        from_fn(|i| unsafe { vceqq_f32(a[i], b[i]) })
+    }
+    #[inline(always)]
+    fn both(self, a: [uint32x4_t; 4], b: [uint32x4_t; 4]) -> [uint32x4_t; 4] {
+        from_fn(|i| unsafe { vandq_u32(a[i], b[i]) })
+    }
+    #[inline(always)]
+    fn any(self, m: [uint32x4_t; 4]) -> bool {
+        unsafe { vmaxvq_u32(vorrq_u32(vorrq_u32(m[0], m[1]), vorrq_u32(m[2], m[3]))) != 0 }
+    }
+    #[inline(always)]
+    fn select(self, m: [uint32x4_t; 4], a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [float32x4_t; 4] {
+        from_fn(|i| unsafe { vbslq_f32(m[i], a[i], b[i]) })
+    }
+    #[inline(always)]
+    fn bits(self, v: [float32x4_t; 4]) -> [int32x4_t; 4] {
+        v.map(|v| unsafe { vreinterpretq_s32_f32(v) })
+    }
+    #[inline(always)]
+    fn of_bits(self, v: [int32x4_t; 4]) -> [float32x4_t; 4] {
+        v.map(|v| unsafe { vreinterpretq_f32_s32(v) })
     }
     #[inline(always)]
     fn exp2_whole(self, n: [float32x4_t; 4]) -> [float32x4_t; 4] {

@@ -39,6 +39,7 @@ fn word(x: i32, j: usize) -> i32 {
 impl Simd for Portable {
     type F32 = [f32; 16];
     type Lanes = [u8; 64];
+    type Mask = [bool; 16];
 
     const WORD_CHAINS: bool = false;
     const SIGNED_CHAINS: bool = true;
@@ -103,6 +104,38 @@ impl Simd for Portable {
         std::array::from_fn(|i| if a[i] < b[i] { a[i] } else { b[i] })
     }
     #[inline(always)]
+    fn sqrt(self, v: [f32; 16]) -> [f32; 16] {
+        std::array::from_fn(|i| v[i].sqrt())
+    }
+    #[inline(always)]
+    fn gt(self, a: [f32; 16], b: [f32; 16]) -> [bool; 16] {
+        std::array::from_fn(|i| a[i] > b[i])
+    }
+    #[inline(always)]
+    fn eq(self, a: [f32; 16], b: [f32; 16]) -> [bool; 16] {
+        std::array::from_fn(|i| a[i] == b[i])
+    }
+    #[inline(always)]
+    fn both(self, a: [bool; 16], b: [bool; 16]) -> [bool; 16] {
+        std::array::from_fn(|i| a[i] & b[i])
+    }
+    #[inline(always)]
+    fn any(self, m: [bool; 16]) -> bool {
+        m.contains(&true)
+    }
+    #[inline(always)]
+    fn select(self, m: [bool; 16], a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
+        std::array::from_fn(|i| if m[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn bits(self, v: [f32; 16]) -> [u8; 64] {
+        from_lanes(|i| v[i].to_bits() as i32)
+    }
+    #[inline(always)]
+    fn of_bits(self, v: [u8; 64]) -> [f32; 16] {
+        std::array::from_fn(|i| f32::from_bits(lane(&v, i) as u32))
+    }
+    #[inline(always)]
     fn exp2_whole(self, n: [f32; 16]) -> [f32; 16] {
         std::array::from_fn(|i| f32::from_bits((n[i] as i32).wrapping_add(127).wrapping_shl(23) as u32))
     }
@@ -133,6 +166,10 @@ impl Simd for Portable {
     #[inline(always)]
     fn gather(self, rows: Rows<'_>, at: usize) -> [[u8; 64]; 4] {
         std::array::from_fn(|j| self.gather_one(rows, at + 4 * j))
+    }
+    #[inline(always)]
+    fn gather_f32(self, x: &[f32], stride: usize, at: usize) -> [[f32; 16]; 4] {
+        std::array::from_fn(|j| std::array::from_fn(|r| x[r * stride + at + j]))
     }
     #[inline(always)]
     fn gather_one(self, rows: Rows<'_>, at: usize) -> [u8; 64] {
