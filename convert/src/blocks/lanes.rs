@@ -16,9 +16,9 @@ pub(super) fn gather<const N: usize>(x: &[f32]) -> [f32x8; N] {
 }
 
 /// The codes of eight sub-blocks, one after the other.
-fn scatter<const N: usize>(codes: &[i32x8; N], out: &mut [u8]) {
+fn scatter<const N: usize>(codes: &[f32x8; N], out: &mut [u8]) {
     for (e, codes) in codes.iter().enumerate() {
-        let codes = codes.to_array();
+        let codes = codes.fast_round_int().to_array();
         (0..LANES).for_each(|lane| out[lane * N + e] = codes[lane] as u8);
     }
 }
@@ -30,14 +30,11 @@ fn nearest(v: f32x8) -> i32x8 {
     (bits & i32x8::splat(0x007f_ffff)) - i32x8::splat(0x0040_0000)
 }
 
+/// The nearest integer between two others. As floats they take one operation each on every CPU.
 #[inline(always)]
-fn clamp(v: i32x8, low: i32, high: i32) -> i32x8 {
-    v.max(i32x8::splat(low)).min(i32x8::splat(high))
-}
-
-#[inline(always)]
-fn float(v: i32x8) -> f32x8 {
-    v.round_float()
+fn clamped(v: f32x8, low: i32, high: i32) -> f32x8 {
+    let whole = nearest(v).round_float();
+    whole.fast_max(f32x8::splat(low as f32)).fast_min(f32x8::splat(high as f32))
 }
 
 #[inline(always)]
@@ -76,13 +73,13 @@ pub(super) fn symmetric<const N: usize>(
             &own
         }
     };
-    let code = |inverse: f32x8, x: f32x8| clamp(nearest(inverse * x), -n, n - 1);
+    let wx: [f32x8; N] = std::array::from_fn(|e| w[e] * x[e]);
+    let code = |inverse: f32x8, x: f32x8| clamped(inverse * x, -n, n - 1);
     let sums = |inverse: f32x8| {
         let (mut slx, mut sl2) = (ZERO, ZERO);
         for e in 0..N {
-            let l = float(code(inverse, x[e]));
-            let wx = w[e] * x[e];
-            slx += wx * l;
+            let l = code(inverse, x[e]);
+            slx += wx[e] * l;
             sl2 += w[e] * l * l;
         }
         (slx, sl2)
@@ -99,8 +96,7 @@ pub(super) fn symmetric<const N: usize>(
         best = select(better, scale * slx, best);
         inverse = select(better, candidate, inverse);
     }
-    let keep: i32x8 = wide::bytemuck::cast(!zero);
-    scatter(&std::array::from_fn::<_, N, _>(|e| (code(inverse, x[e]) + i32x8::splat(n)) & keep), out);
+    scatter(&std::array::from_fn::<_, N, _>(|e| (code(inverse, x[e]) + f32x8::splat(n as f32)) & !zero), out);
     select(zero, ZERO, scale).to_array()
 }
 
@@ -111,7 +107,7 @@ pub(super) fn descent(x: &[f32x8; 16], out: &mut [u8]) -> [f32; LANES] {
     let zero = magnitude.simd_lt(f32x8::splat(EPS));
     let inverse = f32x8::splat(-N as f32) / max;
     let w: [f32x8; 16] = std::array::from_fn(|e| x[e] * x[e]);
-    let mut codes: [f32x8; 16] = std::array::from_fn(|e| float(clamp(nearest(inverse * x[e]), -N, N - 1)));
+    let mut codes: [f32x8; 16] = std::array::from_fn(|e| clamped(inverse * x[e], -N, N - 1));
     let (mut slx, mut sl2) = (ZERO, ZERO);
     for e in 0..16 {
         slx += w[e] * x[e] * codes[e];
@@ -124,7 +120,7 @@ pub(super) fn descent(x: &[f32x8; 16], out: &mut [u8]) -> [f32; LANES] {
             let mut a = slx - w * x * l;
             let mut b = sl2 - w * l * l;
             let positive = a.simd_gt(ZERO);
-            let new = float(clamp(nearest(x * b / a), -N, N - 1));
+            let new = clamped(x * b / a, -N, N - 1);
             a += w * x * new;
             b += w * new * new;
             let better = positive & new.simd_ne(l) & b.simd_gt(ZERO) & (a * a * sl2).simd_gt(slx * slx * b);
@@ -137,8 +133,7 @@ pub(super) fn descent(x: &[f32x8; 16], out: &mut [u8]) -> [f32; LANES] {
             break;
         }
     }
-    let keep: i32x8 = wide::bytemuck::cast(!zero);
-    scatter(&std::array::from_fn::<_, 16, _>(|e| (codes[e].round_int() + i32x8::splat(N)) & keep), out);
+    scatter(&std::array::from_fn::<_, 16, _>(|e| (codes[e] + f32x8::splat(N as f32)) & !zero), out);
     select(zero, ZERO, select(sl2.simd_gt(ZERO), slx / sl2, ZERO)).to_array()
 }
 
@@ -177,7 +172,7 @@ pub(super) fn asymmetric<const N: usize>(
     min = select(min.simd_gt(ZERO), ZERO, min);
     let flat = if search.at_most { max.simd_le(min) } else { max.simd_eq(min) };
     let flat_min = min;
-    let code = |inverse: f32x8, min: f32x8, x: f32x8| clamp(nearest(inverse * (x - min)), 0, search.n);
+    let code = |inverse: f32x8, min: f32x8, x: f32x8| clamped(inverse * (x - min), 0, search.n);
     let error = |d: f32x8| if search.absolute { d.abs() } else { d * d };
 
     let mut inverse = f32x8::splat(n) / (max - min);
@@ -185,7 +180,7 @@ pub(super) fn asymmetric<const N: usize>(
     let mut scale = f32x8::splat(1.0) / inverse;
     let mut best = ZERO;
     for e in 0..N {
-        let l = float(code(inverse, min, x[e]));
+        let l = code(inverse, min, x[e]);
         best += w[e] * error(scale * l + min - x[e]);
     }
     for k in 0..=search.n_steps {
@@ -193,7 +188,7 @@ pub(super) fn asymmetric<const N: usize>(
         let (mut sl, mut sl2, mut sxl) = (ZERO, ZERO, ZERO);
         let mut codes = [ZERO; N];
         for e in 0..N {
-            let l = float(code(candidate, min, x[e]));
+            let l = code(candidate, min, x[e]);
             codes[e] = l;
             let wl = w[e] * l;
             sl += wl;
@@ -218,8 +213,7 @@ pub(super) fn asymmetric<const N: usize>(
         inverse_min = select(better, min, inverse_min);
         min = select(better, t, min);
     }
-    let keep: i32x8 = wide::bytemuck::cast(!flat);
-    scatter(&std::array::from_fn::<_, N, _>(|e| code(inverse, inverse_min, x[e]) & keep), out);
+    scatter(&std::array::from_fn::<_, N, _>(|e| code(inverse, inverse_min, x[e]) & !flat), out);
     (select(flat, ZERO, scale).to_array(), (-select(flat, flat_min, min)).to_array())
 }
 
