@@ -53,9 +53,10 @@ pub struct GgufRows {
 
 impl RowSource for GgufRows {
     fn read_rows(&self, rows: Range<u64>, out: &mut [f32]) -> Result<(), SourceError> {
-        let mut bytes = vec![0; ((rows.end - rows.start) * self.row_bytes) as usize];
+        let n_rows = (rows.end - rows.start) as usize;
+        let mut bytes = vec![0; n_rows * self.row_bytes as usize];
         self.read_bytes(rows, &mut bytes)?;
-        Ok(encode::restore(self.kernels, self.ty, &bytes, out)?)
+        Ok(encode::restore(self.kernels, self.ty, &bytes, out.len() / n_rows.max(1), out)?)
     }
 
     fn stored(&self) -> Option<GgmlType> {

@@ -3,7 +3,6 @@
 //! [`pipeline`] streams tensors from any [`pipeline::RowSource`] into GGUF files; [`recipe`] says which tensor gets which
 //! type; [`imatrix`] has the importance of columns.
 
-mod blocks;
 pub mod deviation;
 pub mod encode;
 pub mod file_type;

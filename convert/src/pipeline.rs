@@ -394,7 +394,7 @@ impl OutputTensor<'_> {
     }
 
     fn restore(&self, options: &WriteOptions, bytes: &[u8], out: &mut [f32]) -> Result<(), PipelineError> {
-        encode::restore(options.kernels, self.spec.ty, bytes, out)
+        encode::restore(options.kernels, self.spec.ty, bytes, self.n_columns() as usize, out)
             .map_err(|source| PipelineError::Encode { tensor: self.spec.name.clone(), source })
     }
 

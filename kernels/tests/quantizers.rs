@@ -89,6 +89,50 @@ fn blocks_are_the_reference_s() {
 }
 
 #[test]
+fn every_instruction_set_gives_the_same_blocks() {
+    let mut random = Random(11);
+    for ty in GgmlType::all().filter(|&ty| quantizable(ty)) {
+        let n_cols = 9 * ty.block_size().max(32);
+        // Rows of all sizes that a type may meet, and one of zeros; few different values, so that many are equal.
+        let scales = [1.0, 0.0, 1e-30, 1e-3, 1e2, 7e-6, 1e-12];
+        let bytes = random.bytes(n_cols * scales.len());
+        let x: Vec<f32> =
+            bytes.iter().enumerate().map(|(i, &b)| f32::from(b as i8) / 16.0 * scales[i / n_cols]).collect();
+        let importance: Vec<f32> = random.bytes(n_cols).iter().map(|&b| f32::from(b) / 7.0).collect();
+        for importance in [None, Some(&importance[..])] {
+            let on = |isa| {
+                let mut out = vec![0; ty.row_bytes(x.len()).unwrap()];
+                let kernels = Kernels::new(isa).unwrap();
+                kernels.quantize_rows_as_they_are(ty, &x, n_cols, importance, &mut out).unwrap();
+                out
+            };
+            let expected = on(Isa::Portable);
+            for isa in Isa::available() {
+                assert_same_blocks(ty, &on(isa), &expected, &format!("{ty} {isa}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_that_are_not_finite_do_no_harm() {
+    let mut random = Random(13);
+    for ty in GgmlType::all().filter(|&ty| quantizable(ty)) {
+        let n_cols = 4 * ty.block_size().max(64);
+        let any = random.bytes(4 * 20 * n_cols);
+        let x: Vec<f32> = any.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
+        let importance: Vec<f32> = random.bytes(n_cols).iter().map(|&b| f32::from(b) * 1e30).collect();
+        for importance in [None, Some(&importance[..])] {
+            for isa in Isa::available() {
+                let mut out = vec![0; ty.row_bytes(x.len()).unwrap()];
+                let kernels = Kernels::new(isa).unwrap();
+                kernels.quantize_rows_as_they_are(ty, &x, n_cols, importance, &mut out).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
 fn widening_is_exact() {
     let mut random = Random(7);
     for ty in GgmlType::all().filter(|&ty| quantizable(ty)) {

@@ -176,6 +176,36 @@ impl Kernels {
         importance: Option<&[f32]>,
         out: &mut [u8],
     ) -> Result<(), QuantizeError> {
+        if let Some(i) = first_not_finite(x) {
+            return Err(QuantizeError::NotFinite {
+                row: i / n_cols.max(1),
+                column: i % n_cols.max(1),
+                value: x[i],
+            });
+        }
+        self.quantize_rows_as_they_are(ty, x, n_cols, importance, out)?;
+        match first_out_of_range(ty, out) {
+            Some(block) => {
+                let at = block * ty.block_size();
+                Err(QuantizeError::Range { ty, row: at / n_cols, column: at % n_cols })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// [`Kernels::quantize_rows`] for callers that look at the numbers themselves: what is not finite, or too large for
+    /// the type, gives blocks that are not finite or mean nothing.
+    ///
+    /// # Errors
+    /// A type that is not [`quantizable`], lengths that do not fit, an importance that is not finite.
+    pub fn quantize_rows_as_they_are(
+        self,
+        ty: GgmlType,
+        x: &[f32],
+        n_cols: usize,
+        importance: Option<&[f32]>,
+        out: &mut [u8],
+    ) -> Result<(), QuantizeError> {
         if !quantizable(ty) {
             return Err(QuantizeError::Unsupported { ty });
         }
@@ -193,21 +223,12 @@ impl Kernels {
                 return Err(QuantizeError::ImportanceNotFinite { column, value: importance[column] });
             }
         }
-        if let Some(i) = first_not_finite(x) {
-            return Err(QuantizeError::NotFinite { row: i / n_cols, column: i % n_cols, value: x[i] });
-        }
         match of_table(ty) {
             // SAFETY: the table belongs to this CPU.
             Some(entry) => unsafe { entry(self.table())(Weights { x, n_cols, importance }, out) },
             None => numbers::copy(x, out),
         }
-        match first_out_of_range(ty, out) {
-            Some(block) => {
-                let at = block * ty.block_size();
-                Err(QuantizeError::Range { ty, row: at / n_cols, column: at % n_cols })
-            }
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Writes the weights of whole rows of any type as f32, exactly. `n_cols` is the length of a row.
