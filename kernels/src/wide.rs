@@ -43,31 +43,33 @@ impl Wide for WideBf16 {
     }
 }
 
-/// `out[token][row]`.
+/// `out[token][row]`. A few tokens meet all rows before the next ones do: they are in the L1 cache then, and the rows in
+/// L2.
 #[inline(always)]
 pub(crate) fn wide<S: Simd, W: Wide>(s: S, panel: Panel<'_>, x: Floats<'_>, out: &mut [[f32; 16]]) {
     let n = out.len();
     let four = 4 * panel.n_cols * W::BYTES;
-    for r in (0..16).step_by(4) {
-        // The first tokens to meet these rows ask for the next ones, a line for each line that they read.
-        let mut ahead = Some(match r {
-            12 => panel.next,
-            _ => &panel.w[(r / 4 + 1) * four..],
-        });
-        let mut t = 0;
-        while n - t >= 4 && S::TOKENS >= 8 {
-            rows::<S, W, 4, 4>(s, panel, r, x, t, ahead.take(), out);
-            t += 4;
+    let mut t = 0;
+    while t < n {
+        let at_once = match n - t {
+            4.. if S::TOKENS >= 8 => 4,
+            2.. => 2,
+            _ => 1,
+        };
+        for r in (0..16).step_by(4) {
+            // The first tokens to meet these rows ask for the next ones, a line for each line that they read.
+            let ahead = (t == 0).then(|| if r == 12 { panel.next } else { &panel.w[(r / 4 + 1) * four..] });
+            match at_once {
+                4 => rows::<S, W, 4, 4>(s, panel, r, x, t, ahead, out),
+                2 => {
+                    // Two by two, for fewer registers.
+                    rows::<S, W, 2, 2>(s, panel, r, x, t, ahead, out);
+                    rows::<S, W, 2, 2>(s, panel, r + 2, x, t, None, out);
+                }
+                _ => rows::<S, W, 4, 1>(s, panel, r, x, t, ahead, out),
+            }
         }
-        while n - t >= 2 {
-            // Two by two, for fewer registers.
-            rows::<S, W, 2, 2>(s, panel, r, x, t, ahead.take(), out);
-            rows::<S, W, 2, 2>(s, panel, r + 2, x, t, None, out);
-            t += 2;
-        }
-        if n > t {
-            rows::<S, W, 4, 1>(s, panel, r, x, t, ahead.take(), out);
-        }
+        t += at_once;
     }
 }
 
