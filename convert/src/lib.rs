@@ -7,6 +7,7 @@ pub mod deviation;
 pub mod encode;
 pub mod file_type;
 pub mod gguf_rows;
+pub mod hf;
 pub mod imatrix;
 pub mod model_shape;
 pub mod pipeline;

@@ -80,6 +80,20 @@ pub struct WriteOptions {
     pub kernels: Kernels,
     /// Take NaN and infinities as they are, and finite weights that are infinite as f16, instead of giving up.
     pub allow_nonfinite: bool,
+    /// Count finite weights that are infinite as f16 instead of giving up.
+    pub allow_overflow: bool,
+}
+
+impl WriteOptions {
+    /// Refuses what is not finite, before or after.
+    pub fn new(n_threads: usize, kernels: Kernels) -> WriteOptions {
+        WriteOptions { n_threads, kernels, allow_nonfinite: false, allow_overflow: false }
+    }
+
+    /// Takes everything as it is.
+    pub fn copying(n_threads: usize, kernels: Kernels) -> WriteOptions {
+        WriteOptions { allow_nonfinite: true, ..WriteOptions::new(n_threads, kernels) }
+    }
 }
 
 /// What became of a tensor.
@@ -359,8 +373,11 @@ impl OutputTensor<'_> {
             self.encode(at, &buffers.weights, options, bytes, &mut buffers.restored)?;
             let step = Deviation::between(&buffers.weights, &buffers.restored);
             if step.n_nonfinite > 0 {
-                if !options.allow_nonfinite {
-                    return Err(self.fault(at, &buffers.weights, &buffers.restored));
+                let is_fault =
+                    |(a, b): (&f32, &f32)| !(a.is_finite() && (options.allow_overflow || b.is_finite()));
+                let fault = buffers.weights.iter().zip(&buffers.restored).position(is_fault);
+                if let Some(i) = fault.filter(|_| !options.allow_nonfinite) {
+                    return Err(self.fault(at, i, &buffers.weights));
                 }
                 n_overflow += n_overflown(&buffers.weights, &buffers.restored);
             }
@@ -386,8 +403,8 @@ impl OutputTensor<'_> {
         for (bytes, i) in buffers.bytes.chunks(step as usize * row_bytes).zip(0..) {
             buffers.restored.resize(bytes.len() / row_bytes * self.n_columns() as usize, 0.0);
             self.restore(options, bytes, &mut buffers.restored)?;
-            if buffers.restored.iter().any(|x| !x.is_finite()) {
-                return Err(self.fault(row + i * step, &buffers.restored, &buffers.restored));
+            if let Some(bad) = buffers.restored.iter().position(|x| !x.is_finite()) {
+                return Err(self.fault(row + i * step, bad, &buffers.restored));
             }
         }
         Ok(())
@@ -415,13 +432,11 @@ impl OutputTensor<'_> {
         self.restore(options, bytes, restored)
     }
 
-    /// The first weight that is not finite, before or after.
-    fn fault(&self, row: u64, weights: &[f32], restored: &[f32]) -> PipelineError {
+    /// Says that weight `i`, counted from the start of row `row`, is not finite before or after.
+    fn fault(&self, row: u64, i: usize, weights: &[f32]) -> PipelineError {
         let n_columns = self.n_columns();
-        let bad = weights.iter().zip(restored).position(|(a, b)| !a.is_finite() || !b.is_finite());
-        let at = bad.expect("one was counted");
-        let (row, column) = (row + at as u64 / n_columns, at as u64 % n_columns);
-        let (tensor, value) = (self.spec.name.clone(), weights[at]);
+        let (row, column) = (row + i as u64 / n_columns, i as u64 % n_columns);
+        let (tensor, value) = (self.spec.name.clone(), weights[i]);
         match value.is_finite() {
             true => PipelineError::Overflow { tensor, row, column, value, ty: self.spec.ty },
             false => PipelineError::NonFinite { tensor, row, column, value },

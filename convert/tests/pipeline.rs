@@ -63,7 +63,7 @@ fn some_tensors() -> Vec<OutputTensor<'static>> {
 }
 
 fn options(n_threads: usize) -> WriteOptions {
-    WriteOptions { n_threads, kernels: Kernels::best(), allow_nonfinite: false }
+    WriteOptions { n_threads, kernels: Kernels::best(), allow_nonfinite: false, allow_overflow: false }
 }
 
 fn write(files: &[OutputFile<'_>], options: &WriteOptions) -> Result<Vec<TensorReport>, PipelineError> {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use qgguf_convert::gguf_rows::Shards;
+use qgguf_convert::pipeline::WriteOptions;
 use qgguf_convert::split;
 use qgguf_gguf::GgufFile;
 
@@ -32,7 +33,7 @@ pub fn run(args: &Args) -> Result<()> {
     let kernels = load::kernels(None)?;
     let files = [split::merge(&model, &Shards::open(&model, kernels)?, &args.output)?];
     writing::refuse_overwriting(&files, model.paths())?;
-    let written = writing::write(&files, qgguf::threads::default_threads(), kernels, true)?;
+    let written = writing::write(&files, &WriteOptions::copying(qgguf::threads::default_threads(), kernels))?;
     note!("qgguf: {}", written.names());
     Ok(())
 }

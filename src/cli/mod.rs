@@ -7,6 +7,7 @@ mod chat;
 mod compare;
 mod completions;
 mod conversation;
+mod convert;
 mod error;
 mod evaluation;
 mod generation;
@@ -60,6 +61,7 @@ Examples:
   qgguf perplexity -m model.gguf -f text.txt  how well it predicts a text
   qgguf compare -m f16.gguf -m q4.gguf -f text.txt   what a quantization costs
   qgguf imatrix -m f16.gguf -f calibration.txt   which columns of the weights matter
+  qgguf convert Qwen3-0.6B/                   a GGUF of a Hugging Face checkpoint
   qgguf quantize f16.gguf small.gguf Q4_K_M   another quantization of a model
   qgguf COMMAND --help                        all flags of a command
 
@@ -94,6 +96,8 @@ enum Command {
     Compare(Box<compare::Args>),
     Lab(Box<lab::Args>),
     #[command(args_override_self = true, allow_negative_numbers = true)]
+    Convert(Box<convert::Args>),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
     Quantize(Box<quantize::Args>),
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Split(split::Args),
@@ -126,6 +130,7 @@ pub fn main() -> ExitCode {
         Command::Perplexity(args) => perplexity::run(args, start),
         Command::Compare(args) => compare::run(args),
         Command::Lab(args) => lab::run(args),
+        Command::Convert(args) => convert::run(args),
         Command::Quantize(args) => quantize::run(args),
         Command::Split(args) => split::run(args),
         Command::Merge(args) => merge::run(args),

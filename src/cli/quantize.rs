@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use qgguf_convert::file_type::FileType;
 use qgguf_convert::imatrix::Imatrix;
-use qgguf_convert::pipeline::TensorReport;
+use qgguf_convert::pipeline::{TensorReport, WriteOptions};
 use qgguf_convert::quantize::{NamedImatrix, Plan, QuantizeOptions};
 use qgguf_convert::recipe::Recipe;
 use qgguf_gguf::{GgmlType, GgufFile, MetadataValue};
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Result<()> {
     let inputs = model.paths().chain(args.imatrix.as_deref());
     writing::refuse_overwriting(&files, inputs)?;
     let n_threads = job.n_threads.or(args.threads).unwrap_or_else(qgguf::threads::default_threads);
-    let written = writing::write(&files, n_threads, kernels, false)?;
+    let written = writing::write(&files, &WriteOptions::new(n_threads, kernels))?;
     print(args, &job, &written)
 }
 

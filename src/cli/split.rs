@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use qgguf_convert::gguf_rows::Shards;
+use qgguf_convert::pipeline::WriteOptions;
 use qgguf_convert::split::{self, SplitLimit};
 use qgguf_gguf::GgufFile;
 
@@ -72,7 +73,7 @@ pub fn run(args: &Args) -> Result<()> {
     let limit = args.limit.get().unwrap_or(DEFAULT);
     let files = split::split(&model, &shards, &args.prefix, limit, args.no_tensor_first_split)?;
     writing::refuse_overwriting(&files, model.paths())?;
-    let written = writing::write(&files, qgguf::threads::default_threads(), kernels, true)?;
+    let written = writing::write(&files, &WriteOptions::copying(qgguf::threads::default_threads(), kernels))?;
     note!("qgguf: {}", written.names());
     Ok(())
 }

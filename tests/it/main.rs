@@ -5,6 +5,7 @@ mod bench;
 mod chat;
 mod command;
 mod compare;
+mod convert;
 mod fixtures;
 mod handmade;
 mod imatrix;

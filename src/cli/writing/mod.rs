@@ -8,7 +8,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use qgguf_convert::pipeline::{OutputFile, PipelineError, TensorReport, WriteOptions, write_files};
-use qgguf_kernels::Kernels;
 use serde_json::Value;
 
 use crate::cli::error::{Failure, Result};
@@ -27,19 +26,13 @@ pub struct Written {
 }
 
 /// Writes files, telling of it on stderr.
-pub fn write(
-    files: &[OutputFile<'_>],
-    n_threads: usize,
-    kernels: Kernels,
-    allow_nonfinite: bool,
-) -> Result<Written> {
+pub fn write(files: &[OutputFile<'_>], options: &WriteOptions) -> Result<Written> {
     let tensors = || files.iter().flat_map(|file| &file.tensors);
     let n_elements = tensors().map(|tensor| tensor.spec.shape.iter().product::<u64>()).sum();
     let mut progress = Progress::new(tensors().count(), n_elements);
     interrupt::listen();
     let generation = interrupt::Generation::begin();
-    let options = WriteOptions { n_threads, kernels, allow_nonfinite };
-    let result = write_files(files, &options, &mut |event| {
+    let result = write_files(files, options, &mut |event| {
         progress.show(&event);
         if generation.interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
@@ -54,7 +47,7 @@ pub fn write(
     };
     let (elapsed, peak_resident) = (progress.elapsed(), memory::peak_resident());
     let peak = peak_resident.map_or(String::new(), |n| format!(", at most {} of memory", terminal::bytes(n)));
-    note!("qgguf: {:.1} s, {speed:.0} MB/s with {n_threads} threads{peak}", elapsed.as_secs_f64());
+    note!("qgguf: {:.1} s, {speed:.0} MB/s with {} threads{peak}", elapsed.as_secs_f64(), options.n_threads);
     let paths = files.iter().map(|file| file.path.display().to_string()).collect();
     Ok(Written { reports, paths, elapsed, peak_resident })
 }

@@ -1,0 +1,206 @@
+//! One checkpoint becomes one GGUF: what goes into it is decided first, then its rows are streamed.
+
+use std::path::{Path, PathBuf};
+
+use qgguf_gguf::{GgmlType, Metadata, MetadataValue, TensorSpec};
+
+use super::checkpoint::{Checkpoint, Location};
+use super::families::{Dims, Family};
+use super::general::{self, General};
+use super::tensors::{self, Planned};
+use super::{Config, HfError, hparams, naming, tokenizer};
+use crate::file_type::FileType;
+use crate::model_shape::ModelShape;
+use crate::pipeline::OutputTensor;
+use crate::recipe::{self, Recipe, RecipeError};
+
+/// What the user wants.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The type of the weights; that of the checkpoint if none is named.
+    pub out_type: Option<FileType>,
+    /// The pre-tokenizer, for tokenizers that are not recognized.
+    pub pre: Option<String>,
+    /// The model's name, if it is to have another one.
+    pub model_name: Option<String>,
+}
+
+/// Why there is no GGUF.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConvertError {
+    /// The checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] HfError),
+    /// The types.
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    /// The metadata.
+    #[error(transparent)]
+    Metadata(#[from] qgguf_gguf::Error),
+}
+
+/// A checkpoint that was opened and checked.
+pub struct Source {
+    /// Where it is.
+    pub location: Location,
+    /// Its family.
+    pub family: &'static Family,
+    config: Config,
+    dims: Dims,
+    checkpoint: Checkpoint,
+}
+
+/// What will be written.
+pub struct Conversion<'a> {
+    /// The metadata.
+    pub metadata: Metadata,
+    /// The tensors.
+    pub tensors: Vec<OutputTensor<'a>>,
+    /// The name of the file that llama.cpp would choose.
+    pub file_name: String,
+    /// The type of most weights.
+    pub file_type: FileType,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+impl Source {
+    /// Opens a folder, a `.safetensors` file, or a repository in the cache.
+    pub fn open(input: &Path) -> Result<Source, HfError> {
+        let location = Location::find(input)?;
+        let mut config = match Config::read(&location.dir) {
+            Ok(config) => config,
+            // A folder without anything, or with pickles, is better told from its weights.
+            Err(e) if location.dir.join("config.json").symlink_metadata().is_err() => {
+                Checkpoint::open(&location)?;
+                return Err(e);
+            }
+            Err(e) => return Err(e),
+        };
+        let family = Family::of(&mut config)?;
+        let dims = Dims::of(&config)?;
+        let checkpoint = Checkpoint::open(&location)?;
+        Ok(Source { location, family, config, dims, checkpoint })
+    }
+
+    /// The files with the weights.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.checkpoint.paths()
+    }
+
+    /// Where the file goes if the user names no place: into the folder, for a repository into the working directory.
+    pub fn default_dir(&self) -> PathBuf {
+        match self.location.repository {
+            Some(_) => PathBuf::from("."),
+            None => self.location.dir.clone(),
+        }
+    }
+
+    /// Decides everything about the GGUF.
+    pub fn convert(&self, options: &Options) -> Result<Conversion<'_>, ConvertError> {
+        let mut metadata = Metadata::default();
+        let architecture = MetadataValue::String(self.family.architecture.to_owned());
+        metadata.set("general.architecture", architecture);
+        let generated = hparams::generated(self.family, &self.config, &self.dims, &mut metadata)?;
+        let planned = tensors::plan(self.family, &self.config, &self.dims, &self.checkpoint, generated)?;
+        let file_type = options.out_type.unwrap_or_else(|| natural_type(&planned));
+
+        metadata.set("general.type", MetadataValue::String("model".to_owned()));
+        general::write_sampling(&self.location.dir, &mut metadata)?;
+        let n_params = planned.iter().map(|t| t.shape.iter().product::<u64>()).sum();
+        let size = naming::size_label(planned.iter().map(|t| (t.name.clone(), t.shape.clone())));
+        let mut general = General::collect(
+            &self.location.dir,
+            &self.location.name,
+            &self.config,
+            n_params,
+            size,
+            options.model_name.as_deref(),
+        )?;
+        general.write(&mut metadata);
+        hparams::write(self.family, &self.config, &self.dims, file_type.id(), &mut metadata)?;
+        metadata.set("general.quantization_version", MetadataValue::U32(2));
+        let n_vocab = self.dims.n_vocab as usize;
+        let (dir, pre) = (&self.location.dir, options.pre.as_deref());
+        tokenizer::write(dir, &self.config, self.family, n_vocab, pre, &mut metadata)?;
+
+        let planned = typed(&metadata, planned, file_type)?;
+        if !is_plain(file_type) {
+            as_quantized(&mut metadata);
+        }
+        let tensors = planned
+            .into_iter()
+            .map(|(tensor, ty)| OutputTensor {
+                spec: tensor.spec(ty),
+                importance: None,
+                source: tensor.rows(),
+            })
+            .collect();
+        Ok(Conversion {
+            file_name: format!("{}.gguf", general.file_stem(file_type.name())),
+            warnings: std::mem::take(&mut general.warnings),
+            metadata,
+            tensors,
+            file_type,
+        })
+    }
+}
+
+/// That of the first 16-bit matrix, f16 if there is none.
+fn natural_type(planned: &[Planned<'_>]) -> FileType {
+    let matrices = planned.iter().filter(|tensor| tensor.shape.len() >= 2);
+    match matrices.map(Planned::stored).find(|&ty| ty != GgmlType::F32) {
+        Some(GgmlType::BF16) => FileType::BF16,
+        _ => FileType::F16,
+    }
+}
+
+/// The types that llama.cpp's converter makes; everything else is a recipe of llama-quantize.
+fn is_plain(file_type: FileType) -> bool {
+    matches!(file_type, FileType::F32 | FileType::F16 | FileType::BF16 | FileType::Q8_0)
+}
+
+/// The tensors with their types. Those of a recipe are what llama-quantize makes of a file in which all matrices are as
+/// they are stored.
+fn typed<'a>(
+    metadata: &Metadata,
+    planned: Vec<Planned<'a>>,
+    file_type: FileType,
+) -> Result<Vec<(Planned<'a>, GgmlType)>, ConvertError> {
+    if is_plain(file_type) {
+        let typed = planned.into_iter().map(|tensor| {
+            let ty = plain_type(&tensor, file_type.base());
+            (tensor, ty)
+        });
+        return Ok(typed.collect());
+    }
+    let mut planned = planned;
+    recipe::file_order(&mut planned, |tensor| &tensor.name);
+    let stored: Vec<TensorSpec> = planned.iter().map(|t| t.spec(plain_type(t, t.stored()))).collect();
+    let shape = ModelShape::from_metadata(metadata)?;
+    let types = Recipe::new(Some(file_type)).types(&shape, &stored)?;
+    Ok(planned.into_iter().zip(types).collect())
+}
+
+/// The order of keys in a file that llama-quantize wrote: the two that it sets come last.
+fn as_quantized(metadata: &mut Metadata) {
+    for key in ["general.quantization_version", "general.file_type"] {
+        if let Some(value) = metadata.remove(key) {
+            metadata.set(key, value);
+        }
+    }
+}
+
+/// Vectors, norms and routers stay f32; rows that blocks do not divide become f16.
+fn plain_type(tensor: &Planned<'_>, ty: GgmlType) -> GgmlType {
+    let name = &tensor.name;
+    if tensor.shape.len() < 2
+        || name.ends_with("_norm.weight")
+        || name.contains("ffn_gate_inp")
+        || !name.ends_with(".weight")
+    {
+        return GgmlType::F32;
+    }
+    if tensor.shape[0].is_multiple_of(ty.block_size() as u64) { ty } else { GgmlType::F16 }
+}

@@ -1,0 +1,353 @@
+//! The `general.*` keys: what the model card, the configuration and the model's name say about it.
+
+use std::path::Path;
+
+use qgguf_gguf::{Metadata, MetadataArray, MetadataValue};
+use serde_json::{Map, Value};
+
+use super::naming::{self, IdParts};
+use super::{Config, HfError, json};
+
+/// A model or data set that this one was made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Origin {
+    name: Option<String>,
+    version: Option<String>,
+    organization: Option<String>,
+    repo_url: Option<String>,
+}
+
+/// Everything in `general.*` that describes the model to people.
+#[derive(Clone, Debug, Default)]
+pub struct General {
+    /// Keys and texts in the order in which they are written, those of [`TEXTS`].
+    texts: [Option<String>; TEXTS.len()],
+    base_models: Vec<Origin>,
+    datasets: Vec<Origin>,
+    tags: Vec<String>,
+    languages: Vec<String>,
+    /// What was odd about the model card.
+    pub warnings: Vec<String>,
+}
+
+/// `(GGUF key, keys of a model card that are tried in turn)`.
+const TEXTS: [(&str, &[&str]); 18] = [
+    ("general.name", &["name", "model_name"]),
+    ("general.author", &["author", "model_author", "model_creator"]),
+    ("general.version", &["version", "model_version"]),
+    ("general.organization", &["organization", "model_organization"]),
+    ("general.finetune", &["finetune", "model_finetune"]),
+    ("general.basename", &["basename", "model_basename", "model_type"]),
+    ("general.description", &["description", "model_description"]),
+    ("general.quantized_by", &["quantized_by"]),
+    ("general.size_label", &["size_label", "model_size_label"]),
+    ("general.license", &["license"]),
+    ("general.license.name", &["license_name"]),
+    ("general.license.link", &["license_link"]),
+    ("general.url", &[]),
+    ("general.repo_url", &[]),
+    ("general.source.url", &["url", "model_url"]),
+    ("general.source.doi", &["doi", "model_doi"]),
+    ("general.source.uuid", &["uuid", "model_uuid"]),
+    ("general.source.repo_url", &["repo_url", "model_repo_url"]),
+];
+
+const NAME: usize = 0;
+const VERSION: usize = 2;
+const ORGANIZATION: usize = 3;
+const FINETUNE: usize = 4;
+const BASENAME: usize = 5;
+const SIZE_LABEL: usize = 8;
+const LICENSE: usize = 9;
+
+impl General {
+    /// Collects it from a folder: its model card, then the name in its configuration, then its own name.
+    pub fn collect(
+        dir: &Path,
+        folder: &str,
+        config: &Config,
+        n_params: u64,
+        size_label: Option<String>,
+        model_name: Option<&str>,
+    ) -> Result<General, HfError> {
+        let mut general = General::default();
+        if let Some(card) = general.card(dir)? {
+            general.read_card(&card, n_params);
+        }
+        let path = config.str(&["_name_or_path"]).filter(|path| path.matches('/').count() <= 1);
+        for id in [path, Some(folder)].into_iter().flatten().filter(|id| !id.is_empty()) {
+            general.read_id(naming::parts(id, n_params));
+        }
+        if let Some(name) = model_name {
+            general.texts[NAME] = Some(name.to_owned());
+        }
+        general.texts[NAME].get_or_insert_with(|| folder.to_owned());
+        general.texts[SIZE_LABEL] = general.texts[SIZE_LABEL].take().or(size_label);
+        Ok(general)
+    }
+
+    /// The front matter of `README.md`. A card that cannot be read costs only its facts.
+    fn card(&mut self, dir: &Path) -> Result<Option<Map<String, Value>>, HfError> {
+        let path = dir.join("README.md");
+        let Some(bytes) = json::read_bytes(&path)? else { return Ok(None) };
+        let text = String::from_utf8_lossy(&bytes);
+        let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
+        let Some(body) = text.strip_prefix("---\n") else { return Ok(None) };
+        let Some((yaml, _)) = body.split_once("\n---") else { return Ok(None) };
+        // Norwegian is a language, not a refusal.
+        let options = serde_saphyr::options! { strict_booleans: true };
+        match serde_saphyr::from_str_with_options::<Value>(yaml, options) {
+            Ok(Value::Object(card)) => Ok(Some(card)),
+            Ok(_) => Ok(None),
+            Err(e) => {
+                let text = e.to_string();
+                let line = text.lines().next().unwrap_or_default();
+                self.warnings.push(format!("{}: the front matter is left out: {line}", path.display()));
+                Ok(None)
+            }
+        }
+    }
+
+    fn read_card(&mut self, card: &Map<String, Value>, n_params: u64) {
+        for (text, (_, keys)) in self.texts.iter_mut().zip(TEXTS) {
+            *text = keys.iter().find_map(|key| card.get(*key).and_then(plain));
+        }
+        if let Some(Value::Array(_)) = card.get("license") {
+            self.texts[LICENSE] = Some(list(card, &["license"]).join(",")).filter(|text| !text.is_empty());
+        }
+        let origins = |keys: &[&str]| -> Vec<Origin> {
+            list(card, keys).iter().map(|id| origin(id, n_params)).collect()
+        };
+        self.base_models = origins(&["base_model", "base_models", "base_model_sources"]);
+        self.datasets = origins(&["datasets", "dataset", "dataset_sources"]);
+        self.tags = list(card, &["tags", "pipeline_tag"]);
+        self.languages = list(card, &["languages", "language"]);
+    }
+
+    fn read_id(&mut self, id: IdParts) {
+        let found = [
+            (NAME, id.name.as_deref().map(naming::title)),
+            (ORGANIZATION, id.organization.as_deref().map(naming::title)),
+            (BASENAME, id.basename),
+            (FINETUNE, id.finetune),
+            (VERSION, id.version),
+            (SIZE_LABEL, id.size_label),
+        ];
+        for (i, text) in found {
+            self.texts[i] = self.texts[i].take().or(text);
+        }
+    }
+
+    /// Appends the keys.
+    pub fn write(&self, metadata: &mut Metadata) {
+        for ((key, _), text) in TEXTS.iter().zip(&self.texts) {
+            set_text(metadata, key, text.as_deref());
+        }
+        for (kind, origins) in [("base_model", &self.base_models), ("dataset", &self.datasets)] {
+            if !origins.is_empty() {
+                let count = MetadataValue::U32(origins.len() as u32);
+                metadata.set(&format!("general.{kind}.count"), count);
+            }
+            for (i, origin) in origins.iter().enumerate() {
+                let fields = [
+                    ("name", &origin.name),
+                    ("version", &origin.version),
+                    ("organization", &origin.organization),
+                    ("repo_url", &origin.repo_url),
+                ];
+                for (field, text) in fields {
+                    set_text(metadata, &format!("general.{kind}.{i}.{field}"), text.as_deref());
+                }
+            }
+        }
+        for (key, list) in [("general.tags", &self.tags), ("general.languages", &self.languages)] {
+            if !list.is_empty() {
+                let strings = MetadataArray::String(list.iter().collect());
+                metadata.set(key, MetadataValue::Array(strings));
+            }
+        }
+    }
+
+    /// The file name without its ending: `Qwen3-0.6B-Instruct-v1-Q8_0`.
+    pub fn file_stem(&self, encoding: &str) -> String {
+        let dashed = |text: &str| text.trim().replace([' ', '/', '\\'], "-");
+        let name = self.texts[BASENAME].as_ref().or(self.texts[NAME].as_ref());
+        let mut stem = name.map_or("model".to_owned(), |name| dashed(name));
+        for i in [SIZE_LABEL, FINETUNE, VERSION] {
+            if let Some(text) = &self.texts[i] {
+                stem += &format!("-{}", dashed(text));
+            }
+        }
+        format!("{stem}-{}", dashed(encoding).to_uppercase())
+    }
+}
+
+fn set_text(metadata: &mut Metadata, key: &str, text: Option<&str>) {
+    if let Some(text) = text.filter(|text| !text.is_empty()) {
+        metadata.set(key, MetadataValue::String(text.to_owned()));
+    }
+}
+
+/// A scalar as text.
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// The texts under some keys, each a list or a single one, without repetitions.
+fn list(card: &Map<String, Value>, keys: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for value in keys.iter().filter_map(|key| card.get(*key)) {
+        let values = match value {
+            Value::Array(values) => values.as_slice(),
+            value => std::slice::from_ref(value),
+        };
+        for text in values.iter().filter_map(plain) {
+            if !found.contains(&text) {
+                found.push(text);
+            }
+        }
+    }
+    found
+}
+
+/// What an id or an address says about a model or data set.
+fn origin(id: &str, n_params: u64) -> Origin {
+    const HUB: &str = "https://huggingface.co/";
+    let is_address = ["https://", "http://", "ssh://", "git@"].iter().any(|start| id.starts_with(start));
+    let path = match id.strip_prefix(HUB) {
+        Some(path) => path,
+        None if is_address => return Origin { repo_url: Some(id.to_owned()), ..Origin::default() },
+        None => id,
+    };
+    let parts = naming::parts(path, n_params);
+    let repo_url = match (&parts.organization, &parts.name) {
+        _ if is_address => Some(id.to_owned()),
+        (Some(org), Some(name)) => Some(format!("{HUB}{org}/{name}")),
+        _ => None,
+    };
+    Origin {
+        name: parts.name.as_deref().map(naming::title),
+        version: parts.version,
+        organization: parts.organization.as_deref().map(naming::title),
+        repo_url,
+    }
+}
+
+/// `generation_config.json` to `general.sampling.*`: `(key, name there, whether it is an integer)`, in order.
+pub(crate) const SAMPLING: [(&str, &str, bool); 12] = [
+    ("top_k", "top_k", true),
+    ("top_p", "top_p", false),
+    ("min_p", "min_p", false),
+    ("xtc_probability", "xtc_probability", false),
+    ("xtc_threshold", "xtc_threshold", false),
+    ("temp", "temperature", false),
+    ("penalty_last_n", "penalty_last_n", true),
+    ("penalty_repeat", "penalty_repeat", false),
+    ("penalty_repeat", "repetition_penalty", false),
+    ("mirostat", "mirostat", true),
+    ("mirostat_tau", "mirostat_tau", false),
+    ("mirostat_eta", "mirostat_eta", false),
+];
+
+/// Appends what `generation_config.json` recommends for sampling.
+pub(crate) fn write_sampling(dir: &Path, metadata: &mut Metadata) -> Result<(), HfError> {
+    let path = dir.join("generation_config.json");
+    let Some(config) = json::read_object(&path)? else { return Ok(()) };
+    if let Some(sequence) = config.get("sequence").and_then(Value::as_str) {
+        set_text(metadata, "general.sampling.sequence", Some(sequence));
+    }
+    for (key, name, is_integer) in SAMPLING {
+        let key = format!("general.sampling.{key}");
+        let Some(value) = config.get(name).filter(|value| !value.is_null() && metadata.get(&key).is_none())
+        else {
+            continue;
+        };
+        let read = match is_integer {
+            true => value.as_i64().and_then(|v| i32::try_from(v).ok()).map(MetadataValue::I32),
+            false => value.as_f64().map(|v| MetadataValue::F32(v as f32)),
+        };
+        let wrong = || {
+            let kind = if is_integer { "an integer" } else { "a number" };
+            let found = super::config::describe(value);
+            HfError::file(&path, format!("\"{name}\": expected {kind}, found {found}"))
+        };
+        metadata.set(&key, read.ok_or_else(wrong)?);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata_of(card: &str) -> (Metadata, Vec<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("config.json"), "{}").unwrap();
+        std::fs::write(dir.path().join("README.md"), card).unwrap();
+        let config = Config::read(dir.path()).unwrap();
+        let general = General::collect(
+            dir.path(),
+            "Qwen3-0.6B-Instruct-v2",
+            &config,
+            600_000_000,
+            Some("596M".to_owned()),
+            None,
+        );
+        let general = general.unwrap();
+        let mut metadata = Metadata::default();
+        general.write(&mut metadata);
+        assert_eq!(general.file_stem("q8_0").matches('-').count(), 4);
+        (metadata, general.warnings)
+    }
+
+    #[test]
+    fn a_model_card_comes_before_the_name() {
+        let (metadata, warnings) = metadata_of(
+            "---\nlicense: [mit, apache-2.0]\nlanguage:\n- en\n- no\nbase_model: Qwen/Qwen3-0.6B-Base\ntags: [a, b]\n\
+             pipeline_tag: text-generation\nname: My Model\nversion: 1.5\n---\n# Hello\n",
+        );
+        assert_eq!(warnings, Vec::<String>::new());
+        let list: Vec<String> = metadata.iter().map(|(key, value)| format!("{key}={value:?}")).collect();
+        let expected = [
+            "general.name=String(\"My Model\")",
+            "general.version=String(\"1.5\")",
+            "general.finetune=String(\"Instruct\")",
+            "general.basename=String(\"Qwen3\")",
+            "general.size_label=String(\"0.6B\")",
+            "general.license=String(\"mit,apache-2.0\")",
+            "general.base_model.count=U32(1)",
+            "general.base_model.0.name=String(\"Qwen3 0.6B Base\")",
+            "general.base_model.0.organization=String(\"Qwen\")",
+            "general.base_model.0.repo_url=String(\"https://huggingface.co/Qwen/Qwen3-0.6B-Base\")",
+        ];
+        assert_eq!(list[..expected.len()], expected);
+        assert_eq!(metadata.strings("general.tags").unwrap().unwrap().len(), 3);
+        let languages: Vec<_> = metadata.strings("general.languages").unwrap().unwrap().iter().collect();
+        assert_eq!(languages, ["en", "no"]);
+    }
+
+    #[test]
+    fn a_broken_card_costs_only_its_facts() {
+        for card in ["---\nname: [unclosed\n---\n", "---\n- a\n---\n", "---\nname: x", "no front matter"] {
+            let (metadata, _) = metadata_of(card);
+            assert_eq!(metadata.str("general.name").unwrap(), Some("Qwen3 0.6B Instruct v2"), "{card}");
+        }
+        let (_, warnings) = metadata_of("---\nname: [unclosed\n---\n");
+        assert!(warnings[0].contains("README.md: the front matter is left out: "), "{warnings:?}");
+    }
+
+    #[test]
+    fn aliases_that_would_grow_without_end_are_refused() {
+        let mut card = "---\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for i in 1..12 {
+            let items = vec![format!("*a{}", i - 1); 10].join(", ");
+            card += &format!("a{i}: &a{i} [{items}]\n");
+        }
+        let (_, warnings) = metadata_of(&(card + "---\n"));
+        assert_eq!(warnings.len(), 1);
+    }
+}

@@ -1,0 +1,24 @@
+//! Checkpoints of Hugging Face: read, checked, and turned into GGUF.
+//!
+//! [`checkpoint`] finds and opens the files ([`safetensors`]), [`families`] knows the model classes as data,
+//! [`convert`] puts metadata and tensors together and hands them to the pipeline.
+
+pub mod checkpoint;
+mod config;
+pub mod convert;
+mod error;
+pub mod families;
+mod general;
+mod hparams;
+mod json;
+pub mod naming;
+mod rows;
+pub mod safetensors;
+mod tensors;
+mod tokenizer;
+pub mod verify;
+
+pub use config::Config;
+pub use error::HfError;
+pub use general::General;
+pub use tokenizer::pre_tokenizers;

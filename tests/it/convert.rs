@@ -1,0 +1,381 @@
+//! `qgguf convert`: checkpoints that are broken fail with a text that helps, and leave no file behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::fixtures::fixtures;
+use crate::support::{failure, qgguf, stdout};
+
+/// A copy of a checkpoint that a test may break.
+struct Checkpoint {
+    dir: tempfile::TempDir,
+}
+
+impl Checkpoint {
+    fn copy(fixtures: &Path, name: &str) -> Checkpoint {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("out")).unwrap();
+        let checkpoint = Checkpoint { dir };
+        fs::create_dir(checkpoint.folder()).unwrap();
+        for entry in fs::read_dir(fixtures.join("hf").join(name)).unwrap() {
+            let path = entry.unwrap().path();
+            let file = path.file_name().unwrap();
+            if !file.to_string_lossy().starts_with("reference") {
+                fs::write(checkpoint.file(file.to_str().unwrap()), fs::read(&path).unwrap()).unwrap();
+            }
+        }
+        checkpoint
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.dir.path().join("model")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder().join(name)
+    }
+
+    fn edit_json(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+        let mut value = serde_json::from_slice(&fs::read(self.file(name)).unwrap()).unwrap();
+        edit(&mut value);
+        fs::write(self.file(name), value.to_string()).unwrap();
+    }
+
+    /// Changes the header of a safetensors file and leaves its data.
+    fn edit_header(&self, name: &str, edit: impl FnOnce(String) -> String) {
+        let bytes = fs::read(self.file(name)).unwrap();
+        let n = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let header = edit(String::from_utf8(bytes[8..8 + n].to_vec()).unwrap());
+        let mut out = (header.len() as u64).to_le_bytes().to_vec();
+        out.extend(header.as_bytes());
+        out.extend(&bytes[8 + n..]);
+        fs::write(self.file(name), out).unwrap();
+    }
+
+    /// Overwrites the first bytes of a tensor.
+    fn poke(&self, tensor: &str, new: &[u8]) {
+        let path = self.file("model.safetensors");
+        let mut bytes = fs::read(&path).unwrap();
+        let n = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let header: Value = serde_json::from_slice(&bytes[8..8 + n]).unwrap();
+        let at = 8 + n + header[tensor]["data_offsets"][0].as_u64().unwrap() as usize;
+        bytes[at..at + new.len()].copy_from_slice(new);
+        fs::write(path, bytes).unwrap();
+    }
+
+    fn command(&self, flags: &str) -> assert_cmd::Command {
+        let mut command = qgguf("convert");
+        command.arg(self.folder()).arg("-o").arg(self.dir.path().join("out/model.gguf"));
+        command.args(flags.split_whitespace());
+        command
+    }
+
+    /// The error, without the place; nothing may be left in the output folder.
+    fn failure(&self, flags: &str) -> String {
+        let line = failure(&mut self.command(flags), 1);
+        let left: Vec<_> = fs::read_dir(self.dir.path().join("out")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+        line.replace(&format!("{}/", self.folder().display()), "")
+            .replace(&self.folder().display().to_string(), ".")
+    }
+}
+
+const SHARD: &str = "model-00002-of-00003.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+#[test]
+fn shards_and_their_index_must_agree() {
+    let Some(fixtures) = fixtures("convert shards") else { return };
+    let untied = || Checkpoint::copy(&fixtures, "qwen3-untied");
+
+    let missing = untied();
+    fs::remove_file(missing.file(SHARD)).unwrap();
+    assert_eq!(missing.failure(""), format!("qgguf: {SHARD}: this shard is missing ({INDEX} names it)"));
+
+    let absent = untied();
+    absent.edit_json(INDEX, |index| index["weight_map"]["model.extra.weight"] = SHARD.into());
+    assert_eq!(
+        absent.failure(""),
+        format!(
+            "qgguf: {INDEX}: tensor \"model.extra.weight\": it is in none of the files, expected in {SHARD}"
+        )
+    );
+
+    let extra = untied();
+    extra.edit_json(INDEX, |index| {
+        index["weight_map"].as_object_mut().unwrap().remove("model.norm.weight");
+    });
+    let line = extra.failure("");
+    assert!(line.starts_with(&format!("qgguf: {INDEX}: tensor \"model.norm.weight\": ")), "{line}");
+    assert!(line.ends_with("has it, but the index does not"), "{line}");
+
+    let outside = untied();
+    outside.edit_json(INDEX, |index| index["weight_map"]["lm_head.weight"] = "../x.safetensors".into());
+    assert!(outside.failure("").contains("expected names of files in the same folder"));
+
+    // Several files without an index are taken in the order of their names.
+    let no_index = untied();
+    fs::remove_file(no_index.file(INDEX)).unwrap();
+    stdout(&mut no_index.command("--pre qwen2"));
+}
+
+#[test]
+fn broken_safetensors_are_refused() {
+    let Some(fixtures) = fixtures("convert safetensors") else { return };
+    const FILE: &str = "model.safetensors";
+    let tiny = || Checkpoint::copy(&fixtures, "granite-tiny");
+    let broken = |edit: &dyn Fn(String) -> String| {
+        let checkpoint = tiny();
+        checkpoint.edit_header(FILE, edit);
+        checkpoint.failure("--pre refact")
+    };
+
+    let truncated = tiny();
+    let bytes = fs::read(truncated.file(FILE)).unwrap();
+    fs::write(truncated.file(FILE), &bytes[..bytes.len() - 100]).unwrap();
+    let line = truncated.failure("");
+    assert!(line.contains("it is truncated or damaged"), "{line}");
+
+    fs::write(truncated.file(FILE), &bytes[..5]).unwrap();
+    assert_eq!(
+        truncated.failure(""),
+        "qgguf: model.safetensors: not a safetensors file: 5 bytes, expected at least 8"
+    );
+
+    let mut long = bytes.clone();
+    long[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    fs::write(truncated.file(FILE), &long).unwrap();
+    let line = truncated.failure("");
+    assert!(line.contains("header length 18446744073709551615, expected at most "), "{line}");
+
+    let line = broken(&|header| header.replacen("\"data_offsets\":[0,", "\"data_offsets\":[2,", 1));
+    assert!(line.contains("bytes are stored"), "{line}");
+    let line = broken(&|header| {
+        let entry: serde_json::Map<String, Value> = serde_json::from_str(&header).unwrap();
+        let (name, first) = entry.iter().find(|(name, _)| *name != "__metadata__").unwrap();
+        format!("{{\"{name}\":{first},{}", &header[1..])
+    });
+    assert!(line.contains("appears twice"), "{line}");
+    let line = broken(&|_| format!("{{\"a\":{}", "[".repeat(10_000)));
+    assert!(line.contains("model.safetensors: header of the safetensors file: tensor \"a\": "), "{line}");
+    let line = broken(&|header| header.replacen("\"BF16\"", "\"F4\"", 1));
+    assert!(line.contains("dtype F4 cannot be converted (possible: F64, F32, F16, BF16, "), "{line}");
+    let shifted = |by: i64| {
+        move |header: String| {
+            let mut entries: Value = serde_json::from_str(&header).unwrap();
+            for (name, entry) in entries.as_object_mut().unwrap() {
+                if name == "model.norm.weight" {
+                    for i in 0..2 {
+                        let at = entry["data_offsets"][i].as_i64().unwrap() + by;
+                        entry["data_offsets"][i] = at.into();
+                    }
+                }
+            }
+            entries.to_string()
+        }
+    };
+    let line = broken(&shifted(-2));
+    assert!(line.contains("it overlaps the tensor before it") || line.contains("it leaves a hole"), "{line}");
+}
+
+#[test]
+fn a_configuration_that_does_not_fit_is_named() {
+    let Some(fixtures) = fixtures("convert configurations") else { return };
+    let with = |edit: &dyn Fn(&mut Value)| {
+        let checkpoint = Checkpoint::copy(&fixtures, "granite-tiny");
+        checkpoint.edit_json("config.json", edit);
+        checkpoint.failure("--pre refact")
+    };
+    assert_eq!(
+        with(&|config| config["intermediate_size"] = 193.into()),
+        "qgguf: model.safetensors: tensor \"model.layers.0.mlp.down_proj.weight\": shape [64, 192], expected [64, 193] by \
+         config.json"
+    );
+    let line = with(&|config| config["architectures"] = json!(["FooForCausalLM"]));
+    assert!(
+        line.starts_with(
+            "qgguf: config.json: architecture FooForCausalLM is not supported (supported: LlamaForCausalLM, "
+        ),
+        "{line}"
+    );
+    let line = with(&|config| config["num_hidden_layers"] = 2.into());
+    assert!(line.contains("GraniteForCausalLM has no such tensor in a model of 2 layers"), "{line}");
+    let line = with(&|config| config["num_hidden_layers"] = 4.into());
+    assert_eq!(
+        line,
+        "qgguf: .: tensor \"model.layers.3.input_layernorm.weight\": it is missing from the checkpoint"
+    );
+    let line = with(&|config| config["hidden_size"] = "big".into());
+    assert_eq!(
+        line,
+        "qgguf: config.json: \"hidden_size\": expected an integer from 0 to 4294967295, found \"big\""
+    );
+    let line = with(&|config| config["vocab_size"] = json!(1u64 << 60));
+    assert!(line.starts_with("qgguf: config.json: \"vocab_size\": expected an integer"), "{line}");
+    let line = with(&|config| config["rope_scaling"] = json!({"rope_type": "spiral"}));
+    assert!(line.contains("rope_type \"spiral\" is not supported"), "{line}");
+
+    let deep = Checkpoint::copy(&fixtures, "granite-tiny");
+    fs::write(deep.file("config.json"), "[".repeat(100_000)).unwrap();
+    assert!(deep.failure("").starts_with("qgguf: config.json: recursion limit exceeded"));
+}
+
+#[test]
+fn tokenizers_must_be_there_and_fit() {
+    let Some(fixtures) = fixtures("convert tokenizers") else { return };
+    let checkpoint = Checkpoint::copy(&fixtures, "qwen3-tiny");
+    let line = checkpoint.failure("");
+    assert!(line.starts_with("qgguf: tokenizer.json: unknown pre-tokenizer (fingerprint "), "{line}");
+    assert!(line.contains("name that with --pre NAME (known: command-r, "), "{line}");
+    let line = checkpoint.failure("--pre nonsense");
+    assert!(line.contains("nonsense"), "{line}");
+
+    checkpoint.edit_json("tokenizer.json", |t| t["model"]["vocab"]["extra"] = 800.into());
+    assert_eq!(
+        checkpoint.failure("--pre qwen2"),
+        "qgguf: tokenizer.json: token \"extra\" has id 800, but the embedding has only 800 rows"
+    );
+    checkpoint.edit_json("tokenizer.json", |t| t["model"]["type"] = "Unigram".into());
+    assert!(checkpoint.failure("--pre qwen2").contains("a tokenizer of type Unigram is not supported"));
+
+    fs::remove_file(checkpoint.file("tokenizer.json")).unwrap();
+    assert_eq!(
+        checkpoint.failure("--pre qwen2"),
+        "qgguf: tokenizer.json: this file is missing, and no tokenizer.model either"
+    );
+
+    let spm = Checkpoint::copy(&fixtures, "mistral-tiny");
+    fs::write(spm.file("tokenizer.model"), b"\x0a\xff\xff\xff\xff\x0f").unwrap();
+    assert_eq!(spm.failure(""), "qgguf: tokenizer.model: not a SentencePiece model: the file is truncated");
+}
+
+#[test]
+fn what_is_no_checkpoint_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let fail =
+        |path: &Path| failure(qgguf("convert").arg(path), 1).replace(&dir.path().display().to_string(), "D");
+    assert_eq!(fail(dir.path()), "qgguf: D: no model*.safetensors in this folder");
+    let missing = fail(&dir.path().join("nowhere"));
+    assert!(missing.starts_with("qgguf: D/nowhere: No such file or directory"), "{missing}");
+
+    fs::write(dir.path().join("pytorch_model.bin"), b"x").unwrap();
+    let pickle = fail(dir.path());
+    assert!(
+        pickle.starts_with(
+            "qgguf: D/pytorch_model.bin: this is a Python pickle, which can run any code when it is read"
+        ),
+        "{pickle}"
+    );
+    assert!(pickle.contains("convert it to safetensors first"), "{pickle}");
+    assert_eq!(fail(&dir.path().join("pytorch_model.bin")), pickle);
+
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("loop", dir.path().join("loop")).unwrap();
+        assert!(
+            fail(&dir.path().join("loop")).starts_with("qgguf: D/loop: Too many levels of symbolic links")
+        );
+        std::os::unix::fs::symlink("config.json", dir.path().join("config.json")).unwrap();
+        let looped = fail(dir.path());
+        assert!(looped.contains("Too many levels of symbolic links"), "{looped}");
+    }
+    let left = fs::read_dir(dir.path())
+        .unwrap()
+        .filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|e| e == "gguf"));
+    assert_eq!(left.count(), 0);
+}
+
+#[test]
+fn weights_that_are_not_finite_are_named() {
+    let Some(fixtures) = fixtures("convert not finite") else { return };
+    let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
+    let tensor = "model.layers.1.mlp.up_proj.weight";
+    checkpoint.poke(tensor, &f32::NAN.to_le_bytes());
+    for outtype in ["f32", "f16"] {
+        assert_eq!(
+            checkpoint.failure(&format!("--outtype {outtype}")),
+            "qgguf: tensor \"blk.1.ffn_up.weight\": NaN in row 0, column 0; expected finite weights"
+        );
+    }
+    stdout(&mut checkpoint.command("--outtype f16 --allow-nonfinite"));
+
+    let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
+    checkpoint.poke(tensor, &1e6f32.to_le_bytes());
+    let output = checkpoint.command("--outtype f16").output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stderr).unwrap();
+    let expected =
+        "warning: tensor \"blk.1.ffn_up.weight\": 1 weights are beyond the range of f16 and became infinite";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn a_failed_conversion_keeps_the_old_file() {
+    let Some(fixtures) = fixtures("convert keeps") else { return };
+    let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
+    checkpoint.poke("lm_head.weight", &f32::INFINITY.to_le_bytes());
+    let out = checkpoint.dir.path().join("out/model.gguf");
+    fs::write(&out, "old").unwrap();
+    failure(&mut checkpoint.command(""), 1);
+    assert_eq!(fs::read(&out).unwrap(), b"old");
+    assert_eq!(fs::read_dir(out.parent().unwrap()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_result_is_verified_and_split() {
+    let Some(fixtures) = fixtures("convert verified") else { return };
+    let checkpoint = Checkpoint::copy(&fixtures, "qwen3-untied");
+    let text = stdout(&mut checkpoint.command("--pre qwen2 --verify --split-max-tensors 20"));
+    for part in [
+        "model-00001-of-00003.gguf and 2 more: BF16",
+        "verify: metadata: 33 keys as written",
+        "verify: 30 tensors of bf16: relative error at most 0.000e0",
+        "verify: prompt: ",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let whole = checkpoint.dir.path().join("out/whole.gguf");
+    stdout(checkpoint.command("--pre qwen2 -o").arg(&whole));
+    let merged = checkpoint.dir.path().join("out/merged.gguf");
+    let first = checkpoint.dir.path().join("out/model-00001-of-00003.gguf");
+    stdout(qgguf("merge").arg(first).arg(&merged));
+    let tensors = |path: &Path| {
+        let file = qgguf_gguf::GgufFile::open(path).unwrap();
+        let all = 0..file.tensors().len();
+        all.map(|i| (file.tensors()[i].name.clone(), file.tensor_at(i).bytes().to_vec())).collect::<Vec<_>>()
+    };
+    assert_eq!(tensors(&whole), tensors(&merged));
+}
+
+#[test]
+fn names_places_and_inputs() {
+    let Some(fixtures) = fixtures("convert places") else { return };
+    let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
+    // A file, which is then converted alone, into its folder.
+    stdout(qgguf("convert").arg(checkpoint.file("model.safetensors")));
+    assert!(
+        checkpoint.file("model-283K-F16.gguf").is_file() || checkpoint.file("Model-283K-F16.gguf").is_file()
+    );
+
+    // A repository in the cache; its name is the model's.
+    let cache = tempfile::tempdir().unwrap();
+    let snapshot = cache.path().join("hub/models--org--My-Model-v2/snapshots/abc");
+    fs::create_dir_all(snapshot.parent().unwrap()).unwrap();
+    fs::rename(checkpoint.folder(), &snapshot).unwrap();
+    let mut command = qgguf("convert org/My-Model-v2 --outtype f32 -o");
+    command.arg(cache.path().join("{ftype}.gguf")).env("HF_HOME", cache.path()).env_remove("HF_HUB_CACHE");
+    stdout(&mut command);
+    let file = qgguf_gguf::GgufFile::open(cache.path().join("f32.gguf")).unwrap();
+    assert_eq!(file.metadata().str("general.name").unwrap(), Some("My Model v2"));
+    assert_eq!(file.metadata().str("general.version").unwrap(), Some("v2"));
+
+    let mut absent = qgguf("convert org/other");
+    absent.env("HF_HOME", cache.path()).env_remove("HF_HUB_CACHE");
+    let line = failure(&mut absent, 1);
+    assert!(
+        line.starts_with("qgguf: org/other: no such folder, and the Hugging Face cache has no "),
+        "{line}"
+    );
+}
