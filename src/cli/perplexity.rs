@@ -62,16 +62,20 @@ fn measure(args: &Args, start: Instant) -> Result<()> {
     let (perplexity, running, outcome) = match &args.kl_divergence_base {
         None => evaluate(&mut loaded, &chunks, None)?,
         Some(path) => {
-            let result = write_file(path, |out| {
+            let mut result = None;
+            let written = write_file(path, |out| {
                 base_logits::write_header(out, &chunks, loaded.model.hparams().n_vocab)?;
-                let result = evaluate(&mut loaded, &chunks, Some(out))?;
+                let (_, _, outcome) = result.insert(evaluate(&mut loaded, &chunks, Some(out))?);
                 // A file that promises more chunks than it has is worth nothing.
-                if result.2.complete { Ok(result) } else { Err(Failure::Interrupted) }
+                outcome.result()
             });
-            if matches!(result, Err(Failure::Interrupted)) {
-                note!("qgguf: {} was not written: it would be incomplete", path.display());
+            match written {
+                Err(Failure::Interrupted) => {
+                    note!("qgguf: {} was not written: it would be incomplete", path.display());
+                }
+                other => other?,
             }
-            result?
+            result.expect("the chunks were evaluated for the file")
         }
     };
     finish(&mut loaded, args)?;
@@ -151,7 +155,7 @@ fn compare(args: &Args, mut base: BaseLogits, start: Instant) -> Result<()> {
             records = rest;
             Ok(())
         })?;
-        Ok(row(chunk.index() + 1, &divergence.report()))
+        Ok(row(chunk.index() + 1, &divergence.running()))
     })?;
     finish(&mut loaded, args)?;
     let report = divergence.report();

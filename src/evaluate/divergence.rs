@@ -167,6 +167,16 @@ impl Divergence {
 
     /// All figures.
     pub fn report(&self) -> DivergenceReport {
+        let report = self.running();
+        DivergenceReport {
+            divergence: report.divergence.of(&self.divergences, 1.0),
+            delta: report.delta.of(&self.deltas, 100.0),
+            ..report
+        }
+    }
+
+    /// The figures without percentiles, for which all values have to be sorted.
+    pub fn running(&self) -> DivergenceReport {
         let n = self.n();
         let (nll, base_nll) = (self.nll.estimate(), self.base_nll.estimate());
         let covariance = match n {
@@ -195,8 +205,8 @@ impl Divergence {
                 value: ppl.value - base_ppl.value,
                 error: difference_variance.max(0.0).sqrt(),
             },
-            divergence: Distribution::new(self.divergence.estimate(), &self.divergences, 1.0),
-            delta: Distribution::new(self.delta.estimate(), &self.deltas, 100.0),
+            divergence: Distribution::without_values(self.divergence.estimate(), 1.0),
+            delta: Distribution::without_values(self.delta.estimate(), 100.0),
             rms_delta: Estimate {
                 value: 100.0 * rms,
                 error: if rms > 0.0 { 100.0 * 0.5 / rms * self.squared_delta.error() } else { 0.0 },
@@ -216,16 +226,19 @@ impl Divergence {
 const PERCENTILES: [f64; 13] = [0.0, 0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 100.0];
 
 impl Distribution {
-    /// Of `values` and their mean, in units of `1 / factor`.
-    fn new(mean: Estimate, values: &[f64], factor: f64) -> Distribution {
+    /// A mean alone, in units of `1 / factor`.
+    fn without_values(mean: Estimate, factor: f64) -> Distribution {
+        let mean = Estimate { value: factor * mean.value, error: factor * mean.error };
+        Distribution { mean, percentiles: Vec::new() }
+    }
+
+    /// The same mean with the percentiles of `values`, in units of `1 / factor`.
+    fn of(self, values: &[f64], factor: f64) -> Distribution {
         let mut sorted = values.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
-        Distribution {
-            mean: Estimate { value: factor * mean.value, error: factor * mean.error },
-            percentiles: PERCENTILES
-                .map(|share| (share, factor * percentile(&sorted, share / 100.0)))
-                .to_vec(),
-        }
+        let percentiles =
+            PERCENTILES.map(|share| (share, factor * percentile(&sorted, share / 100.0))).to_vec();
+        Distribution { percentiles, ..self }
     }
 
     /// What `share` percent of the values do not exceed; NaN if that is not among the percentiles.
