@@ -156,6 +156,29 @@ fn every_tiny_model_runs_with_four_bits() {
 }
 
 #[test]
+fn a_checkpoint_is_an_original_too() {
+    let Some(dir) = fixtures("a_checkpoint_is_an_original_too") else { return };
+    let run = |model: &Path| json(qgguf("lab int4 --json -n 4 -t 1 --groups 64 -m").arg(model));
+    // Where the checkpoint is bf16 and the file f16, weights are the same but for those too small for f16.
+    let (folder, file) = (run(&dir.join("hf/qwen3-untied")), run(&dir.join("gguf/qwen3-untied-F16.gguf")));
+    assert_eq!(folder["n_weights"], file["n_weights"]);
+    for i in 0..2 {
+        let of = |report: &Value, key: &str| report["variants"][i][key].as_f64().unwrap();
+        assert!((of(&folder, "error") / of(&file, "error") - 1.0).abs() < 1e-3);
+        let names = |report: &Value| {
+            let tensors = report["variants"][i]["tensors"].as_array().unwrap().clone();
+            let mut names: Vec<String> = tensors.iter().map(|t| t["tensor"].to_string()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&folder), names(&file));
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let line = failure(qgguf("lab int4 -m").arg(empty.path()), 1);
+    assert!(line.contains(empty.path().to_str().unwrap()), "{line}");
+}
+
+#[test]
 fn other_files_of_the_model_stand_beside() {
     let Some(dir) = fixtures("other_files_of_the_model_stand_beside") else { return };
     let dir = dir.join("kjv");

@@ -17,6 +17,7 @@ use qgguf_kernels::{Kernels, KvType};
 use super::kinds::{Kind, KindError};
 use super::prompts::{self, Prompt};
 use super::report::{Measured, Report};
+use super::source;
 use crate::cli::args::threads;
 use crate::cli::error::{Context, Failure, Result};
 use crate::cli::interrupt;
@@ -34,12 +35,13 @@ use crate::cli::terminal::{self, note};
 #[command(after_help = "\
 Examples:
   qgguf lab int4 -m model-f16.gguf
+  qgguf lab int4 -m Qwen3-0.6B/
   qgguf lab int4 -m model-f16.gguf --groups 32,128 --except-output --markdown --plot int4.svg
   qgguf lab int4 -m model-f16.gguf --beside model-Q4_K_M-imatrix.gguf
 
 Ctrl-C stops and shows what was measured so far.")]
 pub struct Args {
-    /// A GGUF whose weights are f16, bf16 or f32
+    /// A GGUF whose weights are f16, bf16 or f32, or a folder with a Hugging Face checkpoint
     #[arg(short, long, value_name = "FILE")]
     model: PathBuf,
     /// Weights that share a scale, with commas between the numbers
@@ -98,7 +100,7 @@ pub fn run(args: &Args) -> Result<()> {
         _ => Selection::All,
     };
     let options = ModelOptions::default();
-    let model = Arc::new(Model::open(&args.model, &options)?);
+    let model = Arc::new(source::open(&args.model, &options)?);
     let original = Original::new(model, selection).context(args.model.display())?;
     let lab = Lab::new(args, kernels, &original, &prompts)?;
     let mut report = Report::new(&args.model, selection, &original, lab.n_predict);

@@ -5,6 +5,7 @@ mod int4;
 mod kinds;
 mod prompts;
 mod report;
+mod source;
 mod table;
 
 use super::error::Result;
