@@ -11,6 +11,7 @@ use qgguf::lab::int4::Scheme;
 use qgguf::lab::variant::{Original, Selection, VariantError};
 use qgguf::model::{Model, ModelOptions};
 use qgguf::session::{Session, SessionOptions};
+use qgguf::tokenizer::TokenizerOptions;
 use qgguf_convert::file_type::FileType;
 use qgguf_kernels::{Kernels, KvType};
 
@@ -44,6 +45,9 @@ pub struct Args {
     /// A GGUF whose weights are f16, bf16 or f32, or a folder with a Hugging Face checkpoint
     #[arg(short, long, value_name = "FILE")]
     model: PathBuf,
+    /// Take this pre-tokenizer instead of the one that the model names
+    #[arg(long, value_name = "NAME")]
+    pre: Option<String>,
     /// Weights that share a scale, with commas between the numbers
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "32,64,128,256", value_parser = group)]
     groups: Vec<usize>,
@@ -99,7 +103,8 @@ pub fn run(args: &Args) -> Result<()> {
         (_, true) => Selection::ExceptOutput,
         _ => Selection::All,
     };
-    let options = ModelOptions::default();
+    let tokenizer = TokenizerOptions { pre_override: args.pre.clone() };
+    let options = ModelOptions { tokenizer, ..ModelOptions::default() };
     let model = Arc::new(source::open(&args.model, &options)?);
     let original = Original::new(model, selection).context(args.model.display())?;
     let lab = Lab::new(args, kernels, &original, &prompts)?;

@@ -18,7 +18,8 @@ pub fn open(path: &Path, options: &ModelOptions) -> Result<Model> {
 
 fn checkpoint(path: &Path, options: &ModelOptions) -> Result<Model> {
     let source = Source::open(path)?;
-    let exact = Options { out_type: Some(FileType::F32), ..Options::default() };
+    let pre = options.tokenizer.pre_override.clone();
+    let exact = Options { out_type: Some(FileType::F32), pre, ..Options::default() };
     let conversion = source.convert(&exact).context(path.display())?;
     conversion.warnings.iter().for_each(|warning| note!("qgguf: warning: {}", terminal::escape(warning)));
     let specs: Vec<TensorSpec> = conversion.tensors.iter().map(|tensor| tensor.spec.clone()).collect();
