@@ -106,6 +106,8 @@ pub struct Scores {
     pub scale: f32,
     /// A position sees itself and the `window - 1` before it.
     pub window: Option<usize>,
+    /// Scores are bent to stay below.
+    pub softcap: Option<f32>,
 }
 
 /// One evaluation: some tokens, at the end of what the cache holds.
@@ -281,7 +283,7 @@ impl<'a> Graph<'a> {
         let params = AttentionParams {
             n_head: attn.n_head,
             scale: scores.scale,
-            softcap: None,
+            softcap: scores.softcap,
             window: scores.window,
         };
         if let Some(probe) = &mut self.probe {

@@ -55,7 +55,11 @@ impl Llama {
                 })
             })?,
             ropes: vec![rope],
-            scores: Scores { scale: scale.unwrap_or(hp.default_attention_scale()), window: None },
+            scores: Scores {
+                scale: scale.unwrap_or(hp.default_attention_scale()),
+                window: None,
+                softcap: None,
+            },
             rms_eps: hp.rms_eps,
             embedding_scale: 1.0,
             residual_scale: 1.0,

@@ -5,7 +5,7 @@
 //! names GGUF people know. To add one: write the file, add its line to [`FAMILIES`].
 //! No instruction sets here, and no file formats.
 
-mod gemma3;
+mod gemma;
 mod granite;
 mod graph;
 mod hparams;
@@ -41,7 +41,8 @@ type Load = fn(&mut Loader<'_>) -> Result<Box<dyn Architecture>, LoadError>;
 
 /// `general.architecture` and the function that loads it.
 const FAMILIES: &[(&str, Load)] = &[
-    ("gemma3", gemma3::load),
+    ("gemma2", gemma::load_2),
+    ("gemma3", gemma::load_3),
     ("granite", granite::load),
     ("llama", llama::load),
     ("mistral3", mistral3::load),

@@ -74,7 +74,7 @@ impl Architecture for Olmo2 {
             g.qkv(&layer.attn);
             g.qk_norm(&layer.q_norm, &layer.k_norm, self.rms_eps);
             g.rope(usize::from(layer.window.is_some()), &layer.attn, RopeLayout::Neox);
-            g.attend(&layer.attn, Scores { scale: self.scale, window: layer.window });
+            g.attend(&layer.attn, Scores { scale: self.scale, window: layer.window, softcap: None });
             g.post_norm("attn_post_norm", &layer.attn_post_norm, self.rms_eps);
             g.add_residual("ffn_inp");
             g.read_residual();

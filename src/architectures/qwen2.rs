@@ -30,7 +30,7 @@ impl Qwen2 {
     pub(super) fn load(l: &mut Loader<'_>, rope: RopeParams) -> Result<Qwen2, LoadError> {
         Ok(Qwen2 {
             ropes: [rope],
-            scores: Scores { scale: l.hparams().default_attention_scale(), window: None },
+            scores: Scores { scale: l.hparams().default_attention_scale(), window: None, softcap: None },
             rms_eps: l.hparams().rms_eps,
             head: Head::load(l)?,
             layers: layers(l, |l, il| {

@@ -35,7 +35,7 @@ impl Qwen3 {
         let hp = l.hparams().clone();
         Ok(Qwen3 {
             ropes: [hp.rope(l.metadata())?],
-            scores: Scores { scale: hp.default_attention_scale(), window: None },
+            scores: Scores { scale: hp.default_attention_scale(), window: None, softcap: None },
             rms_eps: hp.rms_eps,
             head: Head::load(l)?,
             layers: layers(l, |l, il| {

@@ -47,6 +47,11 @@ impl Gguf {
         put!(self, metadata, value);
     }
 
+    pub fn f32(&mut self, key: &str, value: f32) {
+        self.key(key, 6);
+        put!(self, metadata, value);
+    }
+
     pub fn f32s(&mut self, key: &str, values: &[f32]) {
         self.key(key, 9);
         put!(self, metadata, 6u32, values.len() as u64);

@@ -7,6 +7,7 @@ mod command;
 mod compare;
 mod convert;
 mod fixtures;
+mod gemma2;
 mod handmade;
 mod imatrix;
 mod inspect;

@@ -58,7 +58,7 @@ fn the_unchanged_model_is_accepted() {
 #[test]
 fn metadata_that_no_model_can_have() {
     use MetadataValue::{F32, String, U32};
-    let known = "gemma3, granite, llama, mistral3, olmo2, phi3, qwen2, qwen3, qwen3moe, smollm3";
+    let known = "gemma2, gemma3, granite, llama, mistral3, olmo2, phi3, qwen2, qwen3, qwen3moe, smollm3";
     key(
         "general.architecture",
         String("mamba".into()),
