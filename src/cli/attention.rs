@@ -11,7 +11,7 @@ use super::args::{ComputeArgs, ModelArgs, PromptArgs};
 use super::error::{Failure, Result};
 use super::interrupt;
 use super::load::{self, Loaded};
-use super::output::write_file;
+use super::output::{check_plot, write_file};
 use super::plot::{HeatMap, Map};
 use super::terminal::{self, note};
 
@@ -92,6 +92,7 @@ impl Selection {
 
 /// Runs the subcommand.
 pub fn run(args: &Args, start: Instant) -> Result<()> {
+    check_plot(args.plot.as_deref())?;
     let text = args.prompt.read()?;
     let mut loaded = load::load(&args.model, &args.compute, start)?;
     let hparams = loaded.model.hparams();

@@ -12,7 +12,7 @@ use super::error::{Failure, Result};
 use super::evaluation::{self, TextArgs};
 use super::inspect::Summary;
 use super::load::Loaded;
-use super::output::write_file;
+use super::output::{check_plot, write_file};
 use super::perplexity::report_json;
 use super::plot::{Chart, Line};
 use super::terminal;
@@ -60,9 +60,7 @@ struct Subject {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<()> {
-    if args.plot.as_ref().is_some_and(|path| path.extension().is_none_or(|ext| ext != "svg")) {
-        return Err(Failure::usage("--plot draws SVG: the file's name has to end in .svg"));
-    }
+    check_plot(args.plot.as_deref())?;
     if args.model.len() < 2 {
         return Err(Failure::usage("nothing to compare: give -m two times or more, the base first"));
     }

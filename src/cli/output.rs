@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::error::{Context, Result};
+use super::error::{Context, Failure, Result};
 
 /// Writes `path` through `write`: beside its place first, then renamed. What is not a regular file (a pipe,
 /// `/dev/stdout`) is written straight away.
@@ -23,6 +23,29 @@ pub fn write_file<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T
     out.flush().context(failed())?;
     fs::rename(&temporary.0, path).context(failed())?;
     Ok(value)
+}
+
+/// Fails if [`write_file`] could not begin, so that long work does not end with a result that has no place.
+pub fn check_writable(path: &Path) -> Result<()> {
+    if fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
+        return Ok(());
+    }
+    let failed = || format!("cannot write {}", path.display());
+    if path.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::IsADirectory)).context(failed());
+    }
+    let temporary = Temporary::beside(path).context(failed())?;
+    File::options().write(true).create_new(true).open(&temporary.0).context(failed())?;
+    Ok(())
+}
+
+/// [`check_writable`] for `--plot`, whose file is an SVG.
+pub fn check_plot(path: Option<&Path>) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    if path.extension().is_none_or(|extension| extension != "svg") {
+        return Err(Failure::usage("--plot draws SVG: the file's name has to end in .svg"));
+    }
+    check_writable(path)
 }
 
 /// A file that goes away with its owner, unless it was renamed.

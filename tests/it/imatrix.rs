@@ -215,3 +215,21 @@ fn an_interrupt_keeps_what_there_is_and_says_how_to_go_on() {
     let said = String::from_utf8(said).unwrap();
     assert!(n >= 2 && said.contains(&format!("--in-file {path} --chunk {n}")), "{said}");
 }
+
+#[test]
+fn a_result_without_a_place_is_refused_before_the_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("text.txt");
+    std::fs::write(&text, "In the beginning God created the heaven and the earth. ".repeat(200)).unwrap();
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/kjv-tiny-Q4_K_M.gguf");
+    let nowhere = dir.path().join("nowhere");
+    for (flags, file) in [
+        (format!("imatrix -c 64 -m {model} -o"), nowhere.join("x.gguf")),
+        (format!("imatrix -c 64 -m {model} -o"), dir.path().to_owned()),
+        (format!("compare -c 64 -m {model} -m {model} --plot"), nowhere.join("x.svg")),
+        (format!("attention -m {model} --plot"), nowhere.join("x.svg")),
+    ] {
+        let line = failure(qgguf(&flags).arg(&file).arg("-f").arg(&text), 1);
+        assert!(line.starts_with(&format!("qgguf: cannot write {}: ", file.display())), "{line}");
+    }
+}

@@ -22,7 +22,7 @@ use std::time::Duration;
 use qgguf_kernels::{Isa, Kernels, KvType};
 
 use super::error::{Failure, Result};
-use super::output::write_file;
+use super::output::{check_plot, write_file};
 use super::terminal::{self, note};
 use super::{interrupt, load, memory};
 use compatibility::Ignored;
@@ -136,9 +136,7 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<()> {
     let kernels = load::kernels(args.isa)?;
-    if args.plot.as_ref().is_some_and(|path| path.extension().is_none_or(|ext| ext != "svg")) {
-        return Err(Failure::usage("--plot draws SVG: the file's name has to end in .svg"));
-    }
+    check_plot(args.plot.as_deref())?;
     let models = if args.model.is_empty() { vec![load::default_model()?] } else { args.model.clone() };
     let lists = Lists::new(args, models);
     let tests = lists.tests();

@@ -15,7 +15,7 @@ use super::args::ComputeArgs;
 use super::error::{Context, Failure, Result};
 use super::evaluation::{self, TextArgs, plus_minus};
 use super::load::Loaded;
-use super::output::write_file;
+use super::output::{check_writable, write_file};
 use super::terminal::{self, note};
 
 /// Collect an importance matrix: the squared inputs of every weight matrix on a calibration text
@@ -94,7 +94,10 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
             Err(Failure::usage("no text: give -f FILE (or --in-file to merge)"))
         }
         None => args.save(&known, &args.output),
-        Some(file) => collect(args, known, &file.display().to_string(), start),
+        Some(file) => {
+            check_writable(&args.output)?;
+            collect(args, known, &file.display().to_string(), start)
+        }
     }
 }
 

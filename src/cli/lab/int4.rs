@@ -23,7 +23,7 @@ use crate::cli::args::threads;
 use crate::cli::error::{Context, Failure, Result};
 use crate::cli::interrupt;
 use crate::cli::load;
-use crate::cli::output::write_file;
+use crate::cli::output::{check_plot, write_file};
 use crate::cli::terminal::{self, note};
 
 /// Quantize a model's weights to four bits, group by group, and show what that changes
@@ -96,6 +96,7 @@ fn group(text: &str) -> Result<usize, String> {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<()> {
+    check_plot(args.plot.as_deref())?;
     let kernels = load::kernels(None)?;
     let prompts = args.prompts.as_deref().map_or_else(|| Ok(prompts::built_in()), prompts::from_file)?;
     let selection = match (args.only_output, args.except_output) {
