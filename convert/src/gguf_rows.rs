@@ -11,7 +11,6 @@ use std::sync::Arc;
 use qgguf_gguf::{Error, GgmlType, GgufFile, TensorInfo};
 use qgguf_kernels::Kernels;
 
-use crate::encode;
 use crate::pipeline::{RowSource, SourceError};
 
 /// The shards of a model, open for reading.
@@ -56,7 +55,7 @@ impl RowSource for GgufRows {
         let n_rows = (rows.end - rows.start) as usize;
         let mut bytes = vec![0; n_rows * self.row_bytes as usize];
         self.read_bytes(rows, &mut bytes)?;
-        Ok(encode::restore(self.kernels, self.ty, &bytes, out.len() / n_rows.max(1), out)?)
+        Ok(self.kernels.widen_rows(self.ty, &bytes, out.len() / n_rows.max(1), out)?)
     }
 
     fn stored(&self) -> Option<GgmlType> {

@@ -4,7 +4,6 @@
 //! type; [`imatrix`] has the importance of columns.
 
 pub mod deviation;
-pub mod encode;
 pub mod file_type;
 pub mod gguf_rows;
 pub mod hf;

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
+use qgguf_gguf::dequantize::{DequantizeError, dequantize_supported};
 use qgguf_gguf::{CompleteFile, GgmlType, GgufWriter, Metadata, TensorSpec, WriteError};
-use qgguf_kernels::Kernels;
+use qgguf_kernels::{Kernels, QuantizeError};
 
 use crate::deviation::Deviation;
-use crate::encode::{self, EncodeError};
 
 /// Weights that one task converts, at least one row.
 const CHUNK_WEIGHTS: u64 = 1 << 18;
@@ -155,7 +155,15 @@ pub enum PipelineError {
         /// The tensor.
         tensor: String,
         /// Why.
-        source: EncodeError,
+        source: QuantizeError,
+    },
+    /// What was written means nothing.
+    #[error("tensor \"{tensor}\": {source}")]
+    Decode {
+        /// The tensor.
+        tensor: String,
+        /// Why.
+        source: DequantizeError,
     },
     /// NaN or infinity among the weights.
     #[error("tensor \"{tensor}\": {value} in row {row}, column {column}; expected finite weights")]
@@ -395,7 +403,7 @@ impl OutputTensor<'_> {
         buffers: &mut Buffers,
     ) -> Result<(), PipelineError> {
         let ty = self.spec.ty;
-        if !encode::can_restore(ty) {
+        if !dequantize_supported(ty) {
             return Ok(());
         }
         let step = (STEP_WEIGHTS / self.n_columns()).max(1);
@@ -411,8 +419,10 @@ impl OutputTensor<'_> {
     }
 
     fn restore(&self, options: &WriteOptions, bytes: &[u8], out: &mut [f32]) -> Result<(), PipelineError> {
-        encode::restore(options.kernels, self.spec.ty, bytes, self.n_columns() as usize, out)
-            .map_err(|source| PipelineError::Encode { tensor: self.spec.name.clone(), source })
+        options
+            .kernels
+            .widen_rows(self.spec.ty, bytes, self.n_columns() as usize, out)
+            .map_err(|source| PipelineError::Decode { tensor: self.spec.name.clone(), source })
     }
 
     /// Quantizes rows from `row` on, and reads what became of them.
@@ -428,7 +438,8 @@ impl OutputTensor<'_> {
         let matrix = (row / self.matrix_rows()) as usize;
         let importance = self.importance.as_ref().map(|all| &all[matrix * n_columns..][..n_columns]);
         let failed = |source| PipelineError::Encode { tensor: self.spec.name.clone(), source };
-        encode::rows(options.kernels, self.spec.ty, weights, n_columns, importance, bytes).map_err(failed)?;
+        let (kernels, ty) = (options.kernels, self.spec.ty);
+        kernels.quantize_rows_as_they_are(ty, weights, n_columns, importance, bytes).map_err(failed)?;
         self.restore(options, bytes, restored)
     }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use qgguf_gguf::dequantize::dequantize_supported;
 use qgguf_gguf::{GgmlType, GgufFile, Metadata, MetadataValue, TensorInfo, TensorSpec};
-use qgguf_kernels::Kernels;
+use qgguf_kernels::{Kernels, quantizable};
 
-use crate::encode;
 use crate::file_type::FileType;
 use crate::gguf_rows::Shards;
 use crate::imatrix::{Imatrix, ImatrixError};
@@ -103,6 +103,16 @@ pub enum QuantizeError {
         /// The file type.
         file_type: FileType,
     },
+    /// An importance matrix of another model.
+    #[error(
+        "{name}: none of the {n} tensors in this importance matrix is quantized here; it was made for another model"
+    )]
+    OtherImatrix {
+        /// What the matrix is called.
+        name: String,
+        /// Tensors that it has.
+        n: usize,
+    },
     /// Layers that are not there.
     #[error("layer {layer} cannot be left out: the model has {n_layer}")]
     Layer {
@@ -173,6 +183,13 @@ impl<'m> Plan<'m> {
                 change.importance = named.matrix.importance(&original)?;
             }
         }
+        if let Some(named) = imatrix
+            && changes.iter().any(Change::is_converted)
+            && changes.iter().all(|change| change.importance.is_none())
+        {
+            let (name, n) = (named.name.clone(), named.matrix.entries.len());
+            return Err(QuantizeError::OtherImatrix { name, n });
+        }
         let file_type = recipe.file_type;
         let (allow_requantize, keep_split) = (options.allow_requantize, options.keep_split);
         Ok(Plan { model, file_type, allow_requantize, keep_split, metadata, changes })
@@ -197,10 +214,10 @@ impl<'m> Plan<'m> {
             if from.block_size() > 1 && !self.allow_requantize {
                 return Err(QuantizeError::Requantize { tensor, from, to });
             }
-            if !encode::can_make(to) {
+            if !quantizable(to) {
                 return Err(QuantizeError::NotYet { tensor, ty: to });
             }
-            if !encode::can_restore(from) {
+            if !dequantize_supported(from) {
                 return Err(QuantizeError::Unreadable { tensor, ty: from });
             }
         }

@@ -97,7 +97,11 @@ fn broken_old_files_are_refused() {
         "no importance matrix: the number of values of \"x\" at byte 13 is 0, expected at least 1"
     );
     assert_eq!(fault(&file(2, &[entry(&[1.0]), entry(&[2.0])])), "\"x\" appears twice");
-    assert_eq!(fault(&file(1, &[entry(&[f32::NAN])])), "\"x\": NaN among its values, expected finite ones");
+    assert_eq!(
+        fault(&file(1, &[entry(&[f32::NAN])])),
+        "\"x\": NaN among its values, expected finite ones from 0"
+    );
+    assert_eq!(fault(&file(1, &[entry(&[-1.0])])), "\"x\": -1 among its values, expected finite ones from 0");
 }
 
 #[test]

@@ -34,6 +34,8 @@ struct Layer {
 struct Generation {
     /// One layer in so many sees everything, unless `attention.sliding_window_pattern` says otherwise.
     period: usize,
+    /// The window where no key says.
+    default_window: u32,
     /// The 27B model scales by the width per head of the residual stream, not by the head's own.
     layers_of_27b: usize,
     /// Caps of scores and logits where no key says.
@@ -46,6 +48,7 @@ struct Generation {
 pub(super) fn load_2(l: &mut Loader<'_>) -> Result<Box<dyn Architecture>, LoadError> {
     let generation = Generation {
         period: 2,
+        default_window: 4096,
         layers_of_27b: 46,
         default_caps: [50.0, 30.0],
         qk_norm: false,
@@ -57,6 +60,7 @@ pub(super) fn load_2(l: &mut Loader<'_>) -> Result<Box<dyn Architecture>, LoadEr
 pub(super) fn load_3(l: &mut Loader<'_>) -> Result<Box<dyn Architecture>, LoadError> {
     let generation = Generation {
         period: 6,
+        default_window: 0,
         layers_of_27b: 62,
         default_caps: [0.0, 0.0],
         qk_norm: true,
@@ -77,7 +81,7 @@ fn load(l: &mut Loader<'_>, generation: &Generation) -> Result<Box<dyn Architect
         },
         None => global.clone(),
     };
-    let windows = super::layers::windows(l, generation.period)?;
+    let windows = super::layers::windows(l, generation.default_window, generation.period)?;
     let scale = if hp.n_layer == generation.layers_of_27b {
         1.0 / ((hp.n_embd / hp.n_head[0]) as f32).sqrt()
     } else {

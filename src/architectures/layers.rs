@@ -192,11 +192,12 @@ pub fn layers<T>(
 
 /// The sliding window of every layer, `None` where a layer sees everything.
 ///
-/// `attention.sliding_window` is the width (absent or 0: no windows). Of every `period` layers the last sees
+/// `attention.sliding_window` is the width (absent: `default`; 0: no windows). Of every `period` layers the last sees
 /// everything; `attention.sliding_window_pattern` may give another period, or a flag per layer.
-pub fn windows(l: &Loader<'_>, period: usize) -> Result<Vec<Option<usize>>, LoadError> {
+pub fn windows(l: &Loader<'_>, default: u32, period: usize) -> Result<Vec<Option<usize>>, LoadError> {
     let (hp, metadata) = (l.hparams(), l.metadata());
-    let window = metadata.u32(&hp.key("attention.sliding_window"))?.filter(|&n| n > 0).map(|n| n as usize);
+    let width = metadata.u32(&hp.key("attention.sliding_window"))?.unwrap_or(default);
+    let window = Some(width as usize).filter(|&n| n > 0);
     let key = hp.key("attention.sliding_window_pattern");
     let windowed: Vec<bool> = match metadata.get(&key) {
         Some(value) if value.is_array() => {

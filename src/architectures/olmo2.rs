@@ -38,7 +38,7 @@ pub(super) fn load(l: &mut Loader<'_>) -> Result<Box<dyn Architecture>, LoadErro
         attn_factor: 1.0,
         ..global.clone()
     };
-    let windows = super::layers::windows(l, DEFAULT_PERIOD)?;
+    let windows = super::layers::windows(l, 0, DEFAULT_PERIOD)?;
     // No tied embeddings in this family: say so instead of running with the wrong matrix.
     l.matrix("output.weight", hp.n_embd, hp.n_vocab)?;
     Ok(Box::new(Olmo2 {

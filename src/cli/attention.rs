@@ -92,9 +92,10 @@ impl Selection {
 
 /// Runs the subcommand.
 pub fn run(args: &Args, start: Instant) -> Result<()> {
-    check_plot(args.plot.as_deref())?;
     let text = args.prompt.read()?;
     let mut loaded = load::load(&args.model, &args.compute, start)?;
+    let inputs = loaded.model.file().paths().chain(args.prompt.file.as_deref());
+    check_plot(args.plot.as_deref(), inputs)?;
     let hparams = loaded.model.hparams();
     let layers = args.layer.of(hparams.n_layer, "layer")?;
     let n_head = layers.iter().map(|&il| hparams.n_head[il]).max().unwrap_or(0);

@@ -60,7 +60,6 @@ struct Subject {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<()> {
-    check_plot(args.plot.as_deref())?;
     if args.model.len() < 2 {
         return Err(Failure::usage("nothing to compare: give -m two times or more, the base first"));
     }
@@ -69,6 +68,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let text = args.text.read()?;
     let mut subjects = args.model.iter().map(|path| Subject::open(path, args)).collect::<Result<Vec<_>>>()?;
+    let models = subjects.iter().flat_map(|subject| subject.loaded.model.file().paths());
+    check_plot(args.plot.as_deref(), models.chain(args.text.file.as_deref()))?;
     let all = args.text.cut(&text, &subjects[0].loaded, false)?;
     for other in &subjects[1..] {
         check_vocabulary(&subjects[0], other, &all, &args.text.cut(&text, &other.loaded, false)?)?;

@@ -1,6 +1,7 @@
 //! `qgguf convert`: a Hugging Face checkpoint as a GGUF.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,18 +17,20 @@ use qgguf_convert::pipeline::{OutputFile, OutputTensor, TensorReport, WriteOptio
 use qgguf_convert::split::{self, SplitKeyOrder};
 use qgguf_gguf::{GgufFile, Metadata, TensorSpec};
 use qgguf_kernels::{Isa, Kernels};
+use tempfile::TempDir;
 
 use super::args;
 use super::error::{Context, Failure, Result};
 use super::load;
+use super::output::check_output;
 use super::split::LimitArgs;
 use super::terminal::{self, note};
 use super::writing::{self, Outcome};
 
 /// Make a GGUF of a Hugging Face checkpoint
 ///
-/// Keys, values, tensors and bytes are those of llama.cpp's converter; with a quantized type, those of llama-quantize after
-/// it. Rows are streamed, so that a model of any size takes little memory. The output appears when it is complete; until
+/// Keys, values, tensors and bytes are those of llama.cpp's converter; with a recipe as q4_k_m, those of llama-quantize
+/// after it. Rows are streamed, so that a model of any size takes little memory. The output appears when it is complete; until
 /// then, and if anything goes wrong, an older file of that name stays as it is.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -35,7 +38,8 @@ INPUT is a folder with config.json and *.safetensors, a .safetensors file in suc
 that is in the local cache of Hugging Face (org/name).
 
 Types: f32, f16, bf16, q8_0, or any other that `qgguf quantize` knows, as q4_k_m; auto is the type of the checkpoint's
-weights (f16 if they are f32). A quantized file is the one that `qgguf quantize` makes of the file with each matrix in the
+weights (if they are f32: f16, or bf16 if a weight is beyond f16). With f32, f16, bf16 and q8_0 the order of keys and
+tensors is the converter's; any other file is the one that `qgguf quantize` makes of the file with each matrix in the
 type that the checkpoint stores (--outtype bf16 for bf16 weights, f16 for f16, f32 for f32).
 
 Examples:
@@ -113,19 +117,28 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let path = output_path(args, &source, &conversion)?;
     let file_type = conversion.file_type;
-    let files = files(args, conversion, path)?;
+    let mut files = files(args, conversion, path)?;
     writing::refuse_overwriting(&files, source.paths())?;
+    let staging = if args.verify { Some(Staging::new(&mut files)?) } else { None };
     let n_threads = args.threads.unwrap_or_else(qgguf::threads::default_threads);
     let write_options = WriteOptions {
         allow_nonfinite: args.allow_nonfinite,
         allow_overflow: true,
         ..WriteOptions::new(n_threads, kernels)
     };
-    let written = writing::write(&files, &write_options)?;
+    let mut written = writing::write(&files, &write_options)?;
     report_overflow(&written.reports);
+    let mut out = BufWriter::new(io::stdout().lock());
+    if let Some(staging) = staging {
+        let verification = Verification { files: &files, kernels, n_threads };
+        match args.json {
+            true => verification.run(&mut io::stderr())?,
+            false => verification.run(&mut out)?,
+        }
+        written.paths = staging.settle()?;
+    }
 
     let outcome = Outcome::of(&written.reports);
-    let mut out = BufWriter::new(io::stdout().lock());
     if args.json {
         let mut object = outcome.json();
         object["input"] = args.input.display().to_string().into();
@@ -137,10 +150,44 @@ pub fn run(args: &Args) -> Result<()> {
         writeln!(out, "{}: {}", terminal::escape(&written.names()), file_type.name())?;
         outcome.print(&mut out)?;
     }
-    if args.verify {
-        Verification { files: &files, kernels, n_threads }.run(&mut out)?;
-    }
     Ok(out.flush()?)
+}
+
+/// A folder beside the places of files, where they wait until they are verified.
+struct Staging {
+    dir: TempDir,
+    places: Vec<PathBuf>,
+}
+
+impl Staging {
+    /// Sends the files there.
+    fn new(files: &mut [OutputFile<'_>]) -> Result<Staging> {
+        let mut places = Vec::new();
+        for file in &*files {
+            check_output(&file.path, [])?;
+            // The target of a link is replaced, not the link.
+            places.push(file.path.canonicalize().unwrap_or_else(|_| file.path.clone()));
+            if places.iter().any(|place| place.metadata().is_ok_and(|m| !m.is_file())) {
+                let reason = format!("cannot write {}: not a regular file", file.path.display());
+                return Err(Failure::text(reason));
+            }
+        }
+        let beside = places[0].parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let dir = tempfile::Builder::new().prefix(".qgguf-").tempdir_in(beside).context(beside.display())?;
+        for (file, place) in files.iter_mut().zip(&places) {
+            file.path = dir.path().join(place.file_name().expect("a place that can be written"));
+        }
+        Ok(Staging { dir, places })
+    }
+
+    /// Puts all files into their places.
+    fn settle(self) -> Result<Vec<String>> {
+        for place in &self.places {
+            let name = place.file_name().expect("a place that can be written");
+            fs::rename(self.dir.path().join(name), place).context(place.display())?;
+        }
+        Ok(self.places.iter().map(|place| place.display().to_string()).collect())
+    }
 }
 
 /// What is converted, and what is odd about it.

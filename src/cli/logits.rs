@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::args::{ComputeArgs, ModelArgs, PromptArgs};
 use super::error::{Context, Result};
 use super::load::{self, Loaded};
-use super::output::write_file;
+use super::output::{check_output, write_file};
 use super::terminal;
 
 /// Print or save the logits after some tokens
@@ -68,6 +68,9 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
         (Some(tokens), _) => tokens.clone(),
         (None, text) => loaded.model.tokenizer().encode(&text.unwrap_or_default(), true, true),
     };
+    if let Some(path) = &args.output {
+        check_output(path, loaded.model.file().paths().chain(args.prompt.file.as_deref()))?;
+    }
     let rows = match &args.output {
         Some(path) => write_file(path, |out| {
             let n = if args.all { tokens.len() } else { 1 };

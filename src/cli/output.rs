@@ -25,8 +25,22 @@ pub fn write_file<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T
     Ok(value)
 }
 
-/// Fails if [`write_file`] could not begin, so that long work does not end with a result that has no place.
-pub fn check_writable(path: &Path) -> Result<()> {
+/// Refuses to write over an input: a mistake here would cost a model or a text.
+pub fn refuse_overwriting<'p>(output: &Path, inputs: impl IntoIterator<Item = &'p Path>) -> Result<()> {
+    let same = |input: &&Path| same_file::is_same_file(input, output).unwrap_or(false);
+    match inputs.into_iter().find(same) {
+        Some(input) => {
+            let (output, input) = (output.display(), input.display());
+            Err(Failure::text(format!("the output {output} is the input {input}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Fails if `path` is an input, or if [`write_file`] could not begin: long work should not end with a result that has no
+/// place.
+pub fn check_output<'p>(path: &Path, inputs: impl IntoIterator<Item = &'p Path>) -> Result<()> {
+    refuse_overwriting(path, inputs)?;
     if fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
         return Ok(());
     }
@@ -39,13 +53,13 @@ pub fn check_writable(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// [`check_writable`] for `--plot`, whose file is an SVG.
-pub fn check_plot(path: Option<&Path>) -> Result<()> {
+/// [`check_output`] for `--plot`, whose file is an SVG.
+pub fn check_plot<'p>(path: Option<&Path>, inputs: impl IntoIterator<Item = &'p Path>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     if path.extension().is_none_or(|extension| extension != "svg") {
         return Err(Failure::usage("--plot draws SVG: the file's name has to end in .svg"));
     }
-    check_writable(path)
+    check_output(path, inputs)
 }
 
 /// A file that goes away with its owner, unless it was renamed.

@@ -13,7 +13,7 @@ use super::args::ComputeArgs;
 use super::error::{Failure, Result};
 use super::evaluation::{self, Outcome, TextArgs};
 use super::load::Loaded;
-use super::output::write_file;
+use super::output::{check_output, write_file};
 use super::terminal::note;
 
 /// Measure how well a model predicts a text
@@ -62,6 +62,7 @@ fn measure(args: &Args, start: Instant) -> Result<()> {
     let (perplexity, running, outcome) = match &args.kl_divergence_base {
         None => evaluate(&mut loaded, &chunks, None)?,
         Some(path) => {
+            check_output(path, loaded.model.file().paths().chain(args.text.file.as_deref()))?;
             let mut result = None;
             let written = write_file(path, |out| {
                 base_logits::write_header(out, &chunks, loaded.model.hparams().n_vocab)?;

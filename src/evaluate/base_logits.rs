@@ -35,6 +35,8 @@ enum Fault {
     Io(#[from] io::Error),
     #[error("not a file of base logits: expected it to begin with \"_logits_\", found {0:?}")]
     Magic(String),
+    #[error("expected a header of {HEADER} bytes, found {0}")]
+    Header(u64),
     #[error("{field}: expected {expected}, found {found}")]
     Field { field: &'static str, expected: String, found: i64 },
     #[error(
@@ -54,7 +56,7 @@ enum Fault {
     #[error("made from another text: it has {found} chunks, the text {expected}")]
     LongerText { expected: usize, found: usize },
     #[error(
-        "chunk {chunk}, record {record}: scale and least log-probability should be finite, found {scale} and {least}"
+        "chunk {chunk}, record {record}: expected a scale from 0 and a least log-probability up to 0, found {scale} and {least}"
     )]
     Record { chunk: usize, record: usize, scale: f32, least: f32 },
 }
@@ -93,6 +95,9 @@ impl BaseLogits {
         file.by_ref().take(8).read_to_end(&mut magic)?;
         if magic != MAGIC {
             return Err(Fault::Magic(String::from_utf8_lossy(&magic).into_owned()));
+        }
+        if found < HEADER {
+            return Err(Fault::Header(found));
         }
         let mut field = |field, least: i64| -> Result<u64, Fault> {
             let mut bytes = [0; 4];
@@ -164,7 +169,9 @@ impl BaseLogits {
             let number =
                 |at: usize| f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
             let (scale, least) = (number(0), number(4));
-            match scale.is_finite() && least.is_finite() {
+            // The largest log-probability is at most 0 but for rounding, so nothing can be further above the least.
+            let possible = scale >= 0.0 && least <= 0.0 && scale * 65535.0 + least <= 1.0;
+            match possible && least.is_finite() {
                 true => Ok(Record { scale, least, codes: &bytes[8..8 + 2 * self.n_vocab] }),
                 false => Err(self.fault(Fault::Record { chunk: self.chunk, record: i + 1, scale, least })),
             }

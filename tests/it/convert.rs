@@ -379,3 +379,31 @@ fn names_places_and_inputs() {
         "{line}"
     );
 }
+
+#[test]
+fn auto_has_room_for_every_weight() {
+    let Some(fixtures) = fixtures("convert auto") else { return };
+    let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
+    checkpoint.poke("model.layers.0.mlp.down_proj.weight", &1e6f32.to_le_bytes());
+    let path = checkpoint.dir.path().join("out/auto.gguf");
+    stdout(checkpoint.command("-o").arg(&path));
+    let file = qgguf_gguf::GgufFile::open(&path).unwrap();
+    let tensor = file.tensor("blk.0.ffn_down.weight").unwrap();
+    assert_eq!((tensor.ty().name(), &tensor.bytes()[..2]), ("bf16", &[0x74, 0x49][..]));
+}
+
+#[test]
+fn a_result_that_fails_its_verification_does_not_replace_the_old_file() {
+    let Some(fixtures) = fixtures("convert failed verification") else { return };
+    let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
+    checkpoint.edit_json("config.json", |config| {
+        let length = config.as_object_mut().unwrap().remove("max_position_embeddings");
+        config["renamed"] = length.unwrap();
+    });
+    let path = checkpoint.dir.path().join("out/old.gguf");
+    fs::write(&path, "old").unwrap();
+    let line = failure(checkpoint.command("--verify -o").arg(&path), 1);
+    assert!(line.contains("context_length"), "{line}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+    assert_eq!(fs::read_dir(checkpoint.dir.path().join("out")).unwrap().count(), 1);
+}

@@ -1,10 +1,11 @@
 //! A gemma2 model made by hand, small enough for its reference to stand here.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use qgguf::model::{Model, ModelOptions};
 use qgguf::session::{Session, SessionOptions};
-use qgguf_kernels::KvType;
+use qgguf_kernels::{Isa, Kernels, KvType};
 
 use crate::handmade::Gguf;
 
@@ -29,12 +30,18 @@ impl Numbers {
     }
 }
 
+/// The width of the window and the caps of scores and logits.
+type Written = (u32, f32, f32);
+
 /// Windows of four positions in every second layer, and caps low enough to bend scores and logits.
-fn model(dir: &Path) -> PathBuf {
+const TIGHT: Written = (4, 2.0, 3.0);
+
+/// The model, with keys for windows and caps or without.
+fn model(dir: &Path, name: &str, written: Option<Written>) -> PathBuf {
     let mut gguf = Gguf::default();
     gguf.string("general.architecture", "gemma2");
     for (key, value) in [
-        ("context_length", 64),
+        ("context_length", 8192),
         ("embedding_length", N_EMBD),
         ("block_count", N_LAYER),
         ("feed_forward_length", N_FF),
@@ -42,13 +49,15 @@ fn model(dir: &Path) -> PathBuf {
         ("attention.head_count_kv", N_HEAD_KV),
         ("attention.key_length", HEAD_DIM),
         ("attention.value_length", HEAD_DIM),
-        ("attention.sliding_window", 4),
     ] {
         gguf.u32(&format!("gemma2.{key}"), value as u32);
     }
     gguf.f32("gemma2.attention.layer_norm_rms_epsilon", 1e-6);
-    gguf.f32("gemma2.attn_logit_softcapping", 2.0);
-    gguf.f32("gemma2.final_logit_softcapping", 3.0);
+    if let Some((window, score_cap, logit_cap)) = written {
+        gguf.u32("gemma2.attention.sliding_window", window);
+        gguf.f32("gemma2.attn_logit_softcapping", score_cap);
+        gguf.f32("gemma2.final_logit_softcapping", logit_cap);
+    }
     gguf.string("tokenizer.ggml.model", "llama");
     let tokens: Vec<String> = (0..N_VOCAB).map(|i| format!("t{i}")).collect();
     gguf.strings("tokenizer.ggml.tokens", &tokens.iter().map(String::as_str).collect::<Vec<_>>());
@@ -81,7 +90,7 @@ fn model(dir: &Path) -> PathBuf {
             matrix(&mut gguf, &format!("blk.{il}.{name}.weight"), n_cols, n_rows, scale);
         }
     }
-    gguf.save(dir, "gemma2.gguf")
+    gguf.save(dir, name)
 }
 
 /// llama.cpp's logits of `(7 i + 3) mod 40` for i below 12, at the last position: keys and values in f32, one thread.
@@ -92,23 +101,39 @@ const LLAMA_CPP: [f32; N_VOCAB] = [
     -2.1973, 0.5531, -0.6025, -1.0420,
 ];
 
+/// The logits of the last token.
+fn logits(path: &Path, tokens: &[u32], options: SessionOptions) -> Vec<f32> {
+    let model = Arc::new(Model::open(path, &ModelOptions::default()).unwrap());
+    let options = SessionOptions { type_k: KvType::F32, type_v: KvType::F32, ..options };
+    Session::new(model, &options).unwrap().eval(tokens).unwrap().to_vec()
+}
+
 #[test]
 fn logits_are_those_of_llama_cpp() {
     let dir = tempfile::tempdir().unwrap();
-    let path = model(dir.path());
+    let path = model(dir.path(), "tight.gguf", Some(TIGHT));
     let tokens: Vec<u32> = (0..12).map(|i| (7 * i + 3) % 40).collect();
-    let model = std::sync::Arc::new(Model::open(&path, &ModelOptions::default()).unwrap());
-    for n_ubatch in [1, 5, 512] {
-        let options = SessionOptions {
-            n_ubatch,
-            type_k: KvType::F32,
-            type_v: KvType::F32,
-            ..SessionOptions::default()
-        };
-        let mut session = Session::new(model.clone(), &options).unwrap();
-        let logits = session.eval(&tokens).unwrap();
-        let off = logits.iter().zip(&LLAMA_CPP).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        // llama.cpp takes GELU from a table in half precision.
-        assert!(off < 2e-3, "{off}: {logits:?}");
+    let expected = logits(&path, &tokens, SessionOptions::default());
+    let off = expected.iter().zip(&LLAMA_CPP).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    // llama.cpp takes GELU from a table in half precision.
+    assert!(off < 2e-3, "{off}: {expected:?}");
+    for isa in Isa::available() {
+        for (n_threads, n_ubatch) in [(1, 1), (2, 5), (3, 512)] {
+            let kernels = Kernels::new(isa).unwrap();
+            let options = SessionOptions { n_threads, n_ubatch, kernels, ..SessionOptions::default() };
+            assert_eq!(logits(&path, &tokens, options), expected, "{isa}, {n_threads} threads, {n_ubatch}");
+        }
     }
+}
+
+#[test]
+fn what_no_key_says_is_what_the_family_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens: Vec<u32> = (0..4200).map(|i| (7 * i + i / 40) % 40).collect();
+    let of = |name, written| logits(&model(dir.path(), name, written), &tokens, SessionOptions::default());
+    let defaults = of("defaults.gguf", None);
+    assert_eq!(defaults, of("written.gguf", Some((4096, 50.0, 30.0))));
+    assert_ne!(defaults, of("everything.gguf", Some((0, 50.0, 30.0))));
+    assert_ne!(defaults, of("scores.gguf", Some((4096, 0.0, 30.0))));
+    assert_ne!(defaults, of("logits.gguf", Some((4096, 50.0, 0.0))));
 }

@@ -233,3 +233,30 @@ fn a_result_without_a_place_is_refused_before_the_work() {
         assert!(line.starts_with(&format!("qgguf: cannot write {}: ", file.display())), "{line}");
     }
 }
+
+#[test]
+fn an_output_that_is_an_input_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, text) = (dir.path().join("model.svg"), dir.path().join("text.svg"));
+    fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/models/kjv-tiny-Q4_K_M.gguf"), &model).unwrap();
+    fs::write(&text, "In the beginning God created the heaven and the earth. ".repeat(200)).unwrap();
+    let before = [&model, &text].map(|path| fs::read(path).unwrap());
+    for input in [&model, &text] {
+        let m = model.display();
+        for flags in [
+            format!("perplexity -c 64 -m {m} --kl-divergence-base"),
+            format!("imatrix -c 64 -m {m} -o"),
+            format!("compare -c 64 -m {m} -m {m} --plot"),
+            format!("attention -m {m} --plot"),
+            format!("logits -m {m} -o"),
+        ] {
+            // Another name of the same file.
+            let output = input.with_file_name(format!("./{}", input.file_name().unwrap().display()));
+            let line = failure(qgguf(&flags).arg(&output).arg("-f").arg(&text), 1);
+            assert!(line.starts_with("qgguf: the output ") && line.contains(" is the input "), "{line}");
+        }
+    }
+    let line = failure(qgguf("lab dither").args([&model, &model]), 1);
+    assert!(line.contains(" is the input "), "{line}");
+    assert!(before == [&model, &text].map(|path| fs::read(path).unwrap()));
+}

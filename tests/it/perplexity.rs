@@ -262,7 +262,7 @@ fn a_base_that_does_not_fit_is_explained() {
     let cases = [
         (b"GGUF".to_vec(), "expected it to begin with \"_logits_\", found \"GGUF\""),
         (Vec::new(), "found \"\""),
-        (good[..14].to_vec(), "failed to fill whole buffer"),
+        (good[..14].to_vec(), "expected a header of 20 bytes, found 14"),
         (good[..good.len() - 1].to_vec(), "bytes, found"),
         ([&*good, b"x"].concat(), "bytes, found"),
         (with(8, -512), "n_ctx: expected at least 4, found -512"),
@@ -272,7 +272,10 @@ fn a_base_that_does_not_fit_is_explained() {
         (with(16, -1), "n_chunk: expected at least 1, found -1"),
         (with(16, i32::MAX), "2147483647 chunks"),
         (with(20 + 4 * 5, 4096), "token 5: 4096 is outside the vocabulary of 4096"),
-        (with(20 + 4 * 64, f32::NAN.to_bits() as i32), "chunk 1, record 1: scale"),
+        (with(20 + 4 * 64, f32::NAN.to_bits() as i32), "chunk 1, record 1: expected a scale from 0"),
+        (with(20 + 4 * 64, (-1f32).to_bits() as i32), "found -1 and -"),
+        (with(20 + 4 * 64, 1e30f32.to_bits() as i32), "found 1000000000000000000000000000000 and -"),
+        (with(20 + 4 * 65, 1f32.to_bits() as i32), " and 1"),
     ];
     for (bytes, expected) in cases {
         let line = said(&bytes, &[]);

@@ -443,6 +443,15 @@ fn an_importance_matrix_has_to_fit() {
             )
         );
     }
+    let other = dir.path().join("other");
+    // One entry of one value.
+    fs::write(
+        &other,
+        [&[1, 0, 0, 0, 1, 0, 0, 0, b'x', 1, 0, 0, 0, 1, 0, 0, 0][..], &1f32.to_le_bytes()].concat(),
+    )
+    .unwrap();
+    let error = failure(&mut quantize(&format!("--imatrix {}", other.display()), &[&model], "Q4_0"), 1);
+    assert!(error.contains("none of the 1 tensors in this importance matrix is quantized here"), "{error}");
     let junk = dir.path().join("junk");
     fs::write(&junk, [7, 0, 0, 0, 255, 255, 255, 127]).unwrap();
     let flags = format!("--imatrix {}", junk.display());

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use half::f16;
 use qgguf_gguf::{GgmlType, Metadata, MetadataValue, TensorSpec};
+use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
 use super::checkpoint::{Checkpoint, Location};
 use super::families::{Dims, Family};
@@ -11,7 +13,7 @@ use super::tensors::{self, Planned};
 use super::{Config, HfError, hparams, naming, tokenizer};
 use crate::file_type::FileType;
 use crate::model_shape::ModelShape;
-use crate::pipeline::OutputTensor;
+use crate::pipeline::{OutputTensor, SourceError};
 use crate::recipe::{self, Recipe, RecipeError};
 
 /// What the user wants.
@@ -35,6 +37,14 @@ pub enum ConvertError {
     /// The types.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
+    /// Weights cannot be had.
+    #[error("tensor \"{tensor}\": {source}")]
+    Source {
+        /// The tensor.
+        tensor: String,
+        /// Why.
+        source: SourceError,
+    },
     /// The metadata.
     #[error(transparent)]
     Metadata(#[from] qgguf_gguf::Error),
@@ -104,7 +114,10 @@ impl Source {
         metadata.set("general.architecture", architecture);
         let generated = hparams::generated(self.family, &self.config, &self.dims, &mut metadata)?;
         let planned = tensors::plan(self.family, &self.config, &self.dims, &self.checkpoint, generated)?;
-        let file_type = options.out_type.unwrap_or_else(|| natural_type(&planned));
+        let file_type = match options.out_type {
+            Some(file_type) => file_type,
+            None => natural_type(&planned)?,
+        };
 
         metadata.set("general.type", MetadataValue::String("model".to_owned()));
         general::write_sampling(&self.location.dir, &mut metadata)?;
@@ -147,13 +160,37 @@ impl Source {
     }
 }
 
-/// That of the first 16-bit matrix, f16 if there is none.
-fn natural_type(planned: &[Planned<'_>]) -> FileType {
+/// That of the first 16-bit matrix. If there is none f16, or bf16 where f16 would make infinities of weights.
+fn natural_type(planned: &[Planned<'_>]) -> Result<FileType, ConvertError> {
     let matrices = planned.iter().filter(|tensor| tensor.shape.len() >= 2);
-    match matrices.map(Planned::stored).find(|&ty| ty != GgmlType::F32) {
-        Some(GgmlType::BF16) => FileType::BF16,
-        _ => FileType::F16,
+    if matrices.map(Planned::stored).find(|&ty| ty != GgmlType::F32) == Some(GgmlType::BF16) {
+        return Ok(FileType::BF16);
     }
+    let narrowed = planned.par_iter().filter(|tensor| {
+        tensor.stored() == GgmlType::F32 && plain_type(tensor, GgmlType::F16) == GgmlType::F16
+    });
+    let too_large = narrowed.map(exceeds_f16).try_reduce(|| false, |a, b| Ok(a || b));
+    Ok(if too_large? { FileType::BF16 } else { FileType::F16 })
+}
+
+/// Weights looked at together, at least one row.
+const STEP_WEIGHTS: u64 = 1 << 16;
+
+/// Whether a tensor has finite weights that f16 has not.
+fn exceeds_f16(tensor: &Planned<'_>) -> Result<bool, ConvertError> {
+    let (n_columns, n_rows) = (tensor.shape[0], tensor.shape[1..].iter().product::<u64>());
+    let (rows, step) = (tensor.rows(), (STEP_WEIGHTS / n_columns.max(1)).max(1));
+    let mut weights = Vec::new();
+    for start in (0..n_rows).step_by(step as usize) {
+        let end = (start + step).min(n_rows);
+        weights.resize(((end - start) * n_columns) as usize, 0.0);
+        rows.read_rows(start..end, &mut weights)
+            .map_err(|source| ConvertError::Source { tensor: tensor.name.clone(), source })?;
+        if weights.iter().any(|&x| x.is_finite() && f16::from_f32(x).is_infinite()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The types that llama.cpp's converter makes; everything else is a recipe of llama-quantize.

@@ -26,14 +26,14 @@ pub(crate) enum Source<'a> {
 
 impl<'a> Planned<'a> {
     /// The rows.
-    pub fn rows(self) -> Box<dyn RowSource + 'a> {
-        match self.source {
-            Source::Generated(values) => Box::new(Generated(values)),
-            Source::Stored { parts, order, part_rows, plus_one } => {
+    pub fn rows(&self) -> Box<dyn RowSource + 'a> {
+        match &self.source {
+            Source::Generated(values) => Box::new(Generated(values.clone())),
+            &Source::Stored { ref parts, order, part_rows, plus_one } => {
                 // Elements of a vector are its rows when they are reordered.
                 let is_vector = self.shape.len() == 1 && order != RowOrder::Stored;
                 let columns = if is_vector { 1 } else { self.shape.first().map_or(1, |&n| n as usize) };
-                Box::new(HfRows { parts, columns, part_rows, order, plus_one })
+                Box::new(HfRows { parts: parts.clone(), columns, part_rows, order, plus_one })
             }
         }
     }

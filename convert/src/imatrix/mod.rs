@@ -119,9 +119,11 @@ impl Imatrix {
             false => legacy::read(&bytes).map_err(malformed)?,
         };
         for (name, entry) in &imatrix.entries {
-            let bad = |value: &&f32| !value.is_finite();
+            let bad = |value: &&f32| !value.is_finite() || **value < 0.0;
             if let Some(value) = entry.sums.iter().chain(&entry.counts).find(bad) {
-                return Err(malformed(format!("\"{name}\": {value} among its values, expected finite ones")));
+                return Err(malformed(format!(
+                    "\"{name}\": {value} among its values, expected finite ones from 0"
+                )));
             }
         }
         Ok(imatrix)

@@ -9,6 +9,59 @@ pub(super) const GROUPS: usize = 16;
 /// Below this a group counts as zeros.
 pub(super) const TINY: f32 = 1e-15;
 
+/// Sums over a group that say how well its codes fit: of `w * x * code` and of `w * code * code`.
+#[derive(Clone, Copy)]
+pub(super) struct Fit<S: Simd> {
+    pub(super) lx: S::F32,
+    pub(super) l2: S::F32,
+}
+
+impl<S: Simd> Fit<S> {
+    /// No weight yet.
+    #[inline(always)]
+    pub(super) fn nothing(s: S) -> Fit<S> {
+        Fit { lx: s.splat(0.0), l2: s.splat(0.0) }
+    }
+
+    /// With one more weight.
+    #[inline(always)]
+    pub(super) fn with(self, s: S, w: S::F32, x: S::F32, code: S::F32) -> Fit<S> {
+        Fit { lx: s.add(self.lx, s.mul(s.mul(w, x), code)), l2: s.add(self.l2, s.mul(s.mul(w, code), code)) }
+    }
+
+    /// Without one of its weights.
+    #[inline(always)]
+    pub(super) fn without(self, s: S, w: S::F32, x: S::F32, code: S::F32) -> Fit<S> {
+        Fit { lx: s.sub(self.lx, s.mul(s.mul(w, x), code)), l2: s.sub(self.l2, s.mul(s.mul(w, code), code)) }
+    }
+
+    /// Where these codes fit better than others.
+    #[inline(always)]
+    pub(super) fn beats(self, s: S, other: Fit<S>) -> S::Mask {
+        s.gt(s.mul(s.mul(self.lx, self.lx), other.l2), s.mul(s.mul(other.lx, other.lx), self.l2))
+    }
+
+    /// This where the mask is true, the other elsewhere.
+    #[inline(always)]
+    pub(super) fn or(self, s: S, mask: S::Mask, other: Fit<S>) -> Fit<S> {
+        Fit { lx: s.select(mask, self.lx, other.lx), l2: s.select(mask, self.l2, other.l2) }
+    }
+
+    /// The scale that fits best, 0 where there is none.
+    #[inline(always)]
+    pub(super) fn scale(self, s: S) -> S::F32 {
+        let nothing = s.splat(0.0);
+        s.select(s.gt(self.l2, nothing), s.div(self.lx, self.l2), nothing)
+    }
+}
+
+/// Where whole numbers differ.
+#[inline(always)]
+pub(super) fn differ<S: Simd>(s: S, a: S::F32, b: S::F32) -> S::Mask {
+    let between = s.sub(a, b);
+    s.gt(s.mul(between, between), s.splat(0.0))
+}
+
 /// Adding this, or adding and subtracting it, rounds to nearest even where |x| < 2^22.
 const ROUND: f32 = 12_582_912.0;
 

@@ -1,7 +1,7 @@
 //! The quantization of the scales (or minima) of a superblock: whole numbers from 0 and one scale, by weighted least
 //! squares. A lane holds a superblock, a vector one of its sub-blocks.
 
-use super::lanes::{GROUPS, TINY, byte, columns, nearest, round_any, rows};
+use super::lanes::{Fit, GROUPS, TINY, byte, columns, differ, nearest, round_any, rows};
 use crate::simd::Simd;
 
 /// The scales of 16 superblocks: the common scale of each, and codes from 0 to `levels`.
@@ -92,30 +92,24 @@ pub(super) fn fitted<S: Simd, const N: usize>(
         inverse = s.select(better, candidate, inverse);
     }
 
-    let (mut codes, mut sum_lx, mut sum_l2) = ([nothing; N], nothing, nothing);
+    let (mut codes, mut fit) = ([nothing; N], Fit::nothing(s));
     for i in 0..N {
         let l = s.min(round_any(s, s.mul(inverse, x[i])), most);
         codes[i] = wrapped(s, l);
-        sum_lx = s.add(sum_lx, s.mul(s.mul(w[i], x[i]), l));
-        sum_l2 = s.add(sum_l2, s.mul(s.mul(w[i], l), l));
+        fit = fit.with(s, w[i], x[i], l);
     }
     // A lane without a change has none in the next sweep either, so that all may go on until none has.
     for _ in 0..5 {
         let mut changed = false;
         for i in 0..N {
             let (x, w, l) = (x[i], w[i], codes[i]);
-            let lx = s.sub(sum_lx, s.mul(s.mul(w, x), l));
-            let l2 = s.sub(sum_l2, s.mul(s.mul(w, l), l));
-            let new = s.min(round_any(s, s.div(s.mul(x, l2), lx)), most);
-            let new_lx = s.add(lx, s.mul(s.mul(w, x), new));
-            let new_l2 = s.add(l2, s.mul(s.mul(w, new), new));
-            let gain = s.gt(s.mul(s.mul(new_lx, new_lx), sum_l2), s.mul(s.mul(sum_lx, sum_lx), new_l2));
-            let possible = s.both(s.gt(lx, nothing), s.gt(l2, nothing));
-            // Codes are whole numbers: another one is larger or smaller.
-            let better = s.both(s.both(possible, gain), s.gt(s.mul(s.sub(new, l), s.sub(new, l)), nothing));
+            let others = fit.without(s, w, x, l);
+            let new = s.min(round_any(s, s.div(s.mul(x, others.l2), others.lx)), most);
+            let with_new = others.with(s, w, x, new);
+            let possible = s.both(s.gt(others.lx, nothing), s.gt(others.l2, nothing));
+            let better = s.both(s.both(possible, with_new.beats(s, fit)), differ(s, new, l));
             codes[i] = s.select(better, wrapped(s, new), l);
-            sum_lx = s.select(better, new_lx, sum_lx);
-            sum_l2 = s.select(better, new_l2, sum_l2);
+            fit = with_new.or(s, better, fit);
             changed |= s.any(better);
         }
         if !changed {
@@ -123,11 +117,10 @@ pub(super) fn fitted<S: Simd, const N: usize>(
         }
     }
     let zero = s.gt(s.splat(TINY), largest);
-    let d = s.select(s.gt(sum_l2, nothing), s.div(sum_lx, sum_l2), nothing);
     for code in &mut codes {
         *code = s.select(zero, nothing, *code);
     }
     let mut out = SuperScales { d: [0.0; GROUPS], codes: rows(s, &codes) };
-    s.store(s.select(zero, nothing, d), &mut out.d);
+    s.store(s.select(zero, nothing, fit.scale(s)), &mut out.d);
     out
 }

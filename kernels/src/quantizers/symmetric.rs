@@ -1,6 +1,6 @@
 //! The search for the scale of codes around zero, `x = scale * code`, by weighted least squares.
 
-use super::lanes::{TINY, clamp, extreme, round, round_any};
+use super::lanes::{Fit, TINY, clamp, differ, extreme, round, round_any};
 use crate::simd::Simd;
 
 /// What was found in each lane.
@@ -81,13 +81,10 @@ pub(super) fn sweeps<S: Simd, const N: usize>(s: S, x: &[S::F32; N], half: f32) 
     let nothing = s.splat(0.0);
     let (largest, size) = extreme(s, x);
     let inverse = s.div(s.splat(-half), largest);
-    let (mut codes, mut sum_lx, mut sum_l2) = ([nothing; N], nothing, nothing);
+    let (mut codes, mut fit) = ([nothing; N], Fit::nothing(s));
     for i in 0..N {
-        let l = signed_code(s, x[i], inverse, half);
-        let w = s.mul(x[i], x[i]);
-        sum_lx = s.add(sum_lx, s.mul(s.mul(w, x[i]), l));
-        sum_l2 = s.add(sum_l2, s.mul(s.mul(w, l), l));
-        codes[i] = l;
+        codes[i] = signed_code(s, x[i], inverse, half);
+        fit = fit.with(s, s.mul(x[i], x[i]), x[i], codes[i]);
     }
     // A lane without a change has none in the next sweep either, so that all may go on until none has.
     for _ in 0..5 {
@@ -95,18 +92,13 @@ pub(super) fn sweeps<S: Simd, const N: usize>(s: S, x: &[S::F32; N], half: f32) 
         for i in 0..N {
             let (x, l) = (x[i], codes[i]);
             let w = s.mul(x, x);
-            let lx = s.sub(sum_lx, s.mul(s.mul(w, x), l));
-            let l2 = s.sub(sum_l2, s.mul(s.mul(w, l), l));
-            let new = clamp(s, round_any(s, s.div(s.mul(x, l2), lx)), -half, half - 1.0);
-            let new_lx = s.add(lx, s.mul(s.mul(w, x), new));
-            let new_l2 = s.add(l2, s.mul(s.mul(w, new), new));
-            let gain = s.gt(s.mul(s.mul(new_lx, new_lx), sum_l2), s.mul(s.mul(sum_lx, sum_lx), new_l2));
-            let possible = s.both(s.gt(lx, nothing), s.gt(new_l2, nothing));
-            // Codes are whole numbers: another one is larger or smaller.
-            let better = s.both(s.both(possible, gain), s.gt(s.mul(s.sub(new, l), s.sub(new, l)), nothing));
+            let others = fit.without(s, w, x, l);
+            let new = clamp(s, round_any(s, s.div(s.mul(x, others.l2), others.lx)), -half, half - 1.0);
+            let with_new = others.with(s, w, x, new);
+            let possible = s.both(s.gt(others.lx, nothing), s.gt(with_new.l2, nothing));
+            let better = s.both(s.both(possible, with_new.beats(s, fit)), differ(s, new, l));
             codes[i] = s.select(better, new, l);
-            sum_lx = s.select(better, new_lx, sum_lx);
-            sum_l2 = s.select(better, new_l2, sum_l2);
+            fit = with_new.or(s, better, fit);
             changed |= s.any(better);
         }
         if !changed {
@@ -114,9 +106,8 @@ pub(super) fn sweeps<S: Simd, const N: usize>(s: S, x: &[S::F32; N], half: f32) 
         }
     }
     let zero = s.gt(s.splat(TINY), size);
-    let scale = s.select(s.gt(sum_l2, nothing), s.div(sum_lx, sum_l2), nothing);
     for code in &mut codes {
         *code = s.select(zero, nothing, s.add(*code, s.splat(half)));
     }
-    (s.select(zero, nothing, scale), codes)
+    (s.select(zero, nothing, fit.scale(s)), codes)
 }

@@ -136,7 +136,7 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<()> {
     let kernels = load::kernels(args.isa)?;
-    check_plot(args.plot.as_deref())?;
+    check_plot(args.plot.as_deref(), args.model.iter().map(PathBuf::as_path))?;
     let models = if args.model.is_empty() { vec![load::default_model()?] } else { args.model.clone() };
     let lists = Lists::new(args, models);
     let tests = lists.tests();

@@ -15,7 +15,7 @@ use super::args::ComputeArgs;
 use super::error::{Context, Failure, Result};
 use super::evaluation::{self, TextArgs, plus_minus};
 use super::load::Loaded;
-use super::output::{check_writable, write_file};
+use super::output::{check_output, write_file};
 use super::terminal::{self, note};
 
 /// Collect an importance matrix: the squared inputs of every weight matrix on a calibration text
@@ -94,10 +94,7 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
             Err(Failure::usage("no text: give -f FILE (or --in-file to merge)"))
         }
         None => args.save(&known, &args.output),
-        Some(file) => {
-            check_writable(&args.output)?;
-            collect(args, known, &file.display().to_string(), start)
-        }
+        Some(file) => collect(args, known, &file.display().to_string(), start),
     }
 }
 
@@ -105,6 +102,7 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
 fn collect(args: &Args, known: Imatrix, dataset: &str, start: Instant) -> Result<()> {
     let text = args.text.read()?;
     let mut loaded = args.text.load(args.model.as_deref(), None, &args.compute, start)?;
+    check_output(&args.output, loaded.model.file().paths().chain(args.text.file.as_deref()))?;
     let chunk_size = loaded.model.n_ctx() as u32;
     if !args.in_file.is_empty() && known.chunk_size != chunk_size {
         return Err(Failure::text(format!(

@@ -8,6 +8,7 @@ use qgguf_gguf::{GgmlType, GgufFile, GgufWriter, MetadataValue, TensorInfo, Tens
 
 use crate::cli::error::{Context, Failure, Result};
 use crate::cli::interrupt;
+use crate::cli::output::refuse_overwriting;
 use crate::cli::terminal::{self, note};
 
 /// Make an f16 original of a quantized file: its weights, moved off their grid by seeded noise
@@ -39,6 +40,7 @@ const STEP_WEIGHTS: usize = 1 << 18;
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<()> {
     let file = GgufFile::open(&args.input)?;
+    refuse_overwriting(&args.output, file.paths())?;
     let is_number = |info: &TensorInfo| info.ty.block_size() == 1;
     let named = || args.input.display();
     let quantized = || file.tensors().iter().filter(|info| !is_number(info));

@@ -96,7 +96,8 @@ fn group(text: &str) -> Result<usize, String> {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<()> {
-    check_plot(args.plot.as_deref())?;
+    let inputs = [&args.model].into_iter().chain(&args.prompts).chain(&args.beside);
+    check_plot(args.plot.as_deref(), inputs.map(PathBuf::as_path))?;
     let kernels = load::kernels(None)?;
     let prompts = args.prompts.as_deref().map_or_else(|| Ok(prompts::built_in()), prompts::from_file)?;
     let selection = match (args.only_output, args.except_output) {

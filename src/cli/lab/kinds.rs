@@ -7,13 +7,12 @@ use std::sync::Arc;
 use qgguf::lab::int4::{Int4Error, Int4Matrix, Scheme};
 use qgguf::lab::theory::gaussian_row_error;
 use qgguf::lab::variant::{EMBEDDINGS, Original, Quantized};
-use qgguf_convert::encode::{self, EncodeError};
 use qgguf_convert::file_type::FileType;
 use qgguf_convert::model_shape::ModelShape;
 use qgguf_convert::recipe::{Recipe, file_order};
 use qgguf_gguf::dequantize::{DequantizeError, dequantize_row};
 use qgguf_gguf::{GgmlType, GgufFile, TensorSpec};
-use qgguf_kernels::Kernels;
+use qgguf_kernels::{Kernels, QuantizeError, quantizable};
 
 use crate::cli::error::Result;
 use crate::cli::terminal;
@@ -50,7 +49,7 @@ pub enum KindError {
     #[error(transparent)]
     Int4(#[from] Int4Error),
     #[error(transparent)]
-    Encode(#[from] EncodeError),
+    Quantize(#[from] QuantizeError),
     #[error(transparent)]
     Dequantize(#[from] DequantizeError),
     #[error(transparent)]
@@ -78,7 +77,7 @@ impl Kind {
         let types = Recipe::new(Some(file_type)).types(&shape, &tensors)?;
         let types: HashMap<String, GgmlType> =
             tensors.into_iter().map(|tensor| tensor.name).zip(types).collect();
-        let unknown = original.matrices().map(|matrix| types[&matrix.name]).find(|&ty| !encode::can_make(ty));
+        let unknown = original.matrices().map(|matrix| types[&matrix.name]).find(|&ty| !quantizable(ty));
         Ok(unknown.map_or(Ok(Kind::Recipe { file_type, types }), Err))
     }
 
@@ -134,7 +133,7 @@ impl Kind {
                 }
                 let rows = weights.len() / n_cols;
                 let mut bytes = vec![0; ty.row_bytes(n_cols).unwrap_or(0) * rows];
-                encode::rows(kernels, ty, weights, n_cols, None, &mut bytes)?;
+                kernels.quantize_rows(ty, weights, n_cols, None, &mut bytes)?;
                 dequantized(ty, &bytes, weights.len())
             }
         }

@@ -11,6 +11,7 @@ use qgguf_convert::pipeline::{OutputFile, PipelineError, TensorReport, WriteOpti
 use serde_json::Value;
 
 use crate::cli::error::{Failure, Result};
+use crate::cli::output;
 use crate::cli::terminal::{self, note};
 use crate::cli::{interrupt, memory};
 pub use outcome::Outcome;
@@ -20,7 +21,8 @@ use progress::Progress;
 pub struct Written {
     /// What became of the tensors.
     pub reports: Vec<TensorReport>,
-    paths: Vec<String>,
+    /// Where they are.
+    pub paths: Vec<String>,
     elapsed: Duration,
     peak_resident: Option<u64>,
 }
@@ -52,20 +54,13 @@ pub fn write(files: &[OutputFile<'_>], options: &WriteOptions) -> Result<Written
     Ok(Written { reports, paths, elapsed, peak_resident })
 }
 
-/// Refuses to write over an input: the input is read while the output is written, and a mistake here would cost a model.
+/// [`output::refuse_overwriting`] for several files.
 pub fn refuse_overwriting<'p>(
     files: &[OutputFile<'_>],
     inputs: impl Iterator<Item = &'p Path>,
 ) -> Result<()> {
     let inputs: Vec<&Path> = inputs.collect();
-    for file in files {
-        let same = |input: &&&Path| same_file::is_same_file(input, &file.path).unwrap_or(false);
-        if let Some(input) = inputs.iter().find(same) {
-            let (output, input) = (file.path.display(), input.display());
-            return Err(Failure::text(format!("the output {output} is the input {input}")));
-        }
-    }
-    Ok(())
+    files.iter().try_for_each(|file| output::refuse_overwriting(&file.path, inputs.iter().copied()))
 }
 
 impl Written {
