@@ -1,4 +1,4 @@
-//! Streams tensors into GGUF files: rows are read, quantized and measured on all threads and written in order.
+//! Streams tensors into files, most of them GGUF: rows are read, quantized and measured on all threads and written in order.
 //!
 //! Tensors are cut into chunks of rows by their shape alone, so the bytes and the statistics are the same for every
 //! number of threads. Some chunks per thread are in flight, of one tensor or of several, and with them all the memory
@@ -221,34 +221,51 @@ pub fn write_files(
     options: &WriteOptions,
     observe: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> Result<Vec<TensorReport>, PipelineError> {
-    files.iter().flat_map(|file| &file.tensors).try_for_each(OutputTensor::check)?;
+    let tensors: Vec<_> = files.iter().flat_map(|file| &file.tensors).collect();
+    let (complete, reports) = fly(&tensors, options, |flight| write_all(files, flight, observe))?;
+    complete.into_iter().try_for_each(CompleteFile::persist)?;
+    Ok(reports)
+}
+
+/// Gives the bytes of all tensors, one after the other, to `write`.
+pub fn write_tensors(
+    tensors: &[OutputTensor<'_>],
+    options: &WriteOptions,
+    observe: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    write: &mut dyn FnMut(&[u8]) -> Result<(), WriteError>,
+) -> Result<Vec<TensorReport>, PipelineError> {
+    let all: Vec<_> = tensors.iter().collect();
+    fly(&all, options, |flight| all.iter().map(|tensor| flight.land(tensor, observe, write)).collect())
+}
+
+/// Does `work` with the tensors' chunks, which are converted meanwhile.
+fn fly<T: Send>(
+    tensors: &[&OutputTensor<'_>],
+    options: &WriteOptions,
+    work: impl FnOnce(&mut Flight<'_, '_>) -> Result<T, PipelineError>,
+) -> Result<T, PipelineError> {
+    tensors.iter().try_for_each(|tensor| tensor.check())?;
     let n_threads = options.n_threads.max(1);
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(n_threads)
         .thread_name(|i| format!("qgguf-convert-{i}"))
         .build()?;
     let stop = AtomicBool::new(false);
-    let result = pool.in_place_scope(|scope| {
+    pool.in_place_scope(|scope| {
         let mut flight = Flight {
             scope,
             stop: &stop,
             options,
             tasks: Box::new(
-                files
-                    .iter()
-                    .flat_map(|file| &file.tensors)
-                    .flat_map(|tensor| tensor.chunks().map(move |rows| (tensor, rows))),
+                tensors.iter().flat_map(|&tensor| tensor.chunks().map(move |rows| (tensor, rows))),
             ),
             free: (0..n_threads * CHUNKS_PER_THREAD).map(|_| Buffers::default()).collect(),
             flying: VecDeque::new(),
         };
-        let result = write_all(files, &mut flight, observe);
+        let result = work(&mut flight);
         stop.store(true, Ordering::Relaxed);
         result
-    });
-    let (complete, reports) = result?;
-    complete.into_iter().try_for_each(CompleteFile::persist)?;
-    Ok(reports)
+    })
 }
 
 fn write_all(
@@ -256,10 +273,6 @@ fn write_all(
     flight: &mut Flight<'_, '_>,
     observe: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> Result<(Vec<CompleteFile>, Vec<TensorReport>), PipelineError> {
-    let mut tell = |event: Event<'_>| match observe(event) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(()) => Err(PipelineError::Interrupted),
-    };
     let (mut complete, mut reports) = (Vec::new(), Vec::new());
     for file in files {
         let specs: Vec<TensorSpec> = file.tensors.iter().map(|tensor| tensor.spec.clone()).collect();
@@ -268,23 +281,7 @@ fn write_all(
             writer.pad_empty()?;
         }
         for tensor in &file.tensors {
-            let mut report = TensorReport::new(tensor);
-            for rows in tensor.chunks() {
-                let done = flight.next()?;
-                writer.write(&done.buffers.bytes)?;
-                report.n_bytes += done.buffers.bytes.len() as u64;
-                report.deviation.add(&done.deviation);
-                report.n_overflow += done.n_overflow;
-                tell(Event::Rows {
-                    spec: &tensor.spec,
-                    from: report.from,
-                    n_elements: (rows.end - rows.start) * tensor.n_columns(),
-                    n_bytes: done.buffers.bytes.len() as u64,
-                })?;
-                flight.free.push(done.buffers);
-            }
-            tell(Event::Tensor(&report))?;
-            reports.push(report);
+            reports.push(flight.land(tensor, observe, &mut |bytes| writer.write(bytes))?);
         }
         complete.push(writer.complete()?);
     }
@@ -487,6 +484,36 @@ struct Flight<'s, 'e> {
 }
 
 impl Flight<'_, '_> {
+    /// Waits for the chunks of a tensor, which must be the next one, and gives their bytes to `write`.
+    fn land(
+        &mut self,
+        tensor: &OutputTensor<'_>,
+        observe: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        write: &mut dyn FnMut(&[u8]) -> Result<(), WriteError>,
+    ) -> Result<TensorReport, PipelineError> {
+        let mut tell = |event: Event<'_>| match observe(event) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(PipelineError::Interrupted),
+        };
+        let mut report = TensorReport::new(tensor);
+        for rows in tensor.chunks() {
+            let done = self.next()?;
+            write(&done.buffers.bytes)?;
+            report.n_bytes += done.buffers.bytes.len() as u64;
+            report.deviation.add(&done.deviation);
+            report.n_overflow += done.n_overflow;
+            tell(Event::Rows {
+                spec: &tensor.spec,
+                from: report.from,
+                n_elements: (rows.end - rows.start) * tensor.n_columns(),
+                n_bytes: done.buffers.bytes.len() as u64,
+            })?;
+            self.free.push(done.buffers);
+        }
+        tell(Event::Tensor(&report))?;
+        Ok(report)
+    }
+
     /// Starts as many chunks as there are buffers for, then waits for the first one.
     fn next(&mut self) -> Answer {
         while !self.free.is_empty() {

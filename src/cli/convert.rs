@@ -127,7 +127,7 @@ pub fn run(args: &Args) -> Result<()> {
         ..WriteOptions::new(n_threads, kernels)
     };
     let mut written = writing::write(&files, &write_options)?;
-    report_overflow(&written.reports);
+    written.report_overflow("--outtype auto, bf16 and f32 have room for them");
     let mut out = BufWriter::new(io::stdout().lock());
     if let Some(staging) = staging {
         let verification = Verification { files: &files, kernels, n_threads };
@@ -245,18 +245,6 @@ fn files<'a>(args: &Args, conversion: Conversion<'a>, path: PathBuf) -> Result<V
     }
     let prefix = if path.extension().is_some_and(|e| e == "gguf") { path.with_extension("") } else { path };
     Ok(split::split_file(file, &prefix, &parts, SplitKeyOrder::CountSecond)?)
-}
-
-fn report_overflow(reports: &[TensorReport]) {
-    for report in reports.iter().filter(|report| report.n_overflow > 0) {
-        note!(
-            "qgguf: warning: tensor \"{}\": {} weights are beyond the range of {} and became infinite (--outtype auto, \
-             bf16 and f32 have room for them)",
-            terminal::escape(&report.name),
-            report.n_overflow,
-            report.to
-        );
-    }
 }
 
 fn dry_run(args: &Args, conversion: &Conversion<'_>) -> Result<()> {

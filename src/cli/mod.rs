@@ -10,6 +10,7 @@ mod conversation;
 mod convert;
 mod error;
 mod evaluation;
+mod export;
 mod generation;
 mod imatrix;
 mod inspect;
@@ -62,6 +63,7 @@ Examples:
   qgguf compare -m f16.gguf -m q4.gguf -f text.txt   what a quantization costs
   qgguf imatrix -m f16.gguf -f calibration.txt   which columns of the weights matter
   qgguf convert Qwen3-0.6B/                   a GGUF of a Hugging Face checkpoint
+  qgguf export model.gguf -o folder/          a Hugging Face checkpoint of a GGUF
   qgguf quantize f16.gguf small.gguf Q4_K_M   another quantization of a model
   qgguf COMMAND --help                        all flags of a command
 
@@ -98,6 +100,8 @@ enum Command {
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Convert(Box<convert::Args>),
     #[command(args_override_self = true, allow_negative_numbers = true)]
+    Export(Box<export::Args>),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
     Quantize(Box<quantize::Args>),
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Split(split::Args),
@@ -131,6 +135,7 @@ pub fn main() -> ExitCode {
         Command::Compare(args) => compare::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Convert(args) => convert::run(args),
+        Command::Export(args) => export::run(args),
         Command::Quantize(args) => quantize::run(args),
         Command::Split(args) => split::run(args),
         Command::Merge(args) => merge::run(args),

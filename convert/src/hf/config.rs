@@ -24,7 +24,8 @@ impl Config {
         Ok(Config::new(path, root))
     }
 
-    fn new(path: PathBuf, mut root: Map<String, Value>) -> Config {
+    /// One that was read from `path`, or would be.
+    pub(crate) fn new(path: PathBuf, mut root: Map<String, Value>) -> Config {
         for name in TEXT_CONFIGS {
             if let Some(Value::Object(text)) = root.get(name).cloned() {
                 root.extend(text.into_iter().filter(|(_, value)| !value.is_null()));

@@ -431,8 +431,7 @@ impl Family {
     /// The family of a configuration, whose absent keys get their defaults.
     pub fn of(config: &mut Config) -> Result<&'static Family, HfError> {
         let class = config.class()?;
-        let family = FAMILIES.iter().find(|family| family.class == class);
-        let family = family.ok_or_else(|| HfError::Architecture {
+        let family = Family::of_class(class).ok_or_else(|| HfError::Architecture {
             path: config.path().to_owned(),
             found: class.chars().take(100).collect(),
             known: FAMILIES.iter().map(|family| family.class).collect::<Vec<_>>().join(", "),
@@ -450,6 +449,11 @@ impl Family {
             config.set_default(key, value.unwrap_or(Value::Null));
         }
         Ok(family)
+    }
+
+    /// The family of a class.
+    pub fn of_class(class: &str) -> Option<&'static Family> {
+        FAMILIES.iter().find(|family| family.class == class)
     }
 
     /// The family that a GGUF of this architecture is exported as.

@@ -31,7 +31,7 @@ pub struct General {
 }
 
 /// `(GGUF key, keys of a model card that are tried in turn)`.
-const TEXTS: [(&str, &[&str]); 18] = [
+pub(crate) const TEXTS: [(&str, &[&str]); 18] = [
     ("general.name", &["name", "model_name"]),
     ("general.author", &["author", "model_author", "model_creator"]),
     ("general.version", &["version", "model_version"]),
@@ -51,6 +51,9 @@ const TEXTS: [(&str, &[&str]); 18] = [
     ("general.source.uuid", &["uuid", "model_uuid"]),
     ("general.source.repo_url", &["repo_url", "model_repo_url"]),
 ];
+
+/// Where repositories without an address are.
+pub(crate) const HUB: &str = "https://huggingface.co/";
 
 const NAME: usize = 0;
 const VERSION: usize = 2;
@@ -216,7 +219,6 @@ fn list(card: &Map<String, Value>, keys: &[&str]) -> Vec<String> {
 
 /// What an id or an address says about a model or data set.
 fn origin(id: &str, n_params: u64) -> Origin {
-    const HUB: &str = "https://huggingface.co/";
     let is_address = ["https://", "http://", "ssh://", "git@"].iter().any(|start| id.starts_with(start));
     let path = match id.strip_prefix(HUB) {
         Some(path) => path,

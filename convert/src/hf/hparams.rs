@@ -244,14 +244,14 @@ pub(crate) fn generated(
     match family.architecture {
         "phi3" => phi3_factors(config, dims, metadata),
         "llama" | "mistral3" | "smollm3" | "granite" if config.rope()?.kind() == "llama3" => {
-            Ok(vec![("rope_freqs.weight".to_owned(), llama3_factors(config, dims)?)])
+            Ok(vec![("rope_freqs.weight".to_owned(), llama3_factors(config, dims.head_dim)?)])
         }
         _ => Ok(Vec::new()),
     }
 }
 
 /// Llama 3 turns long waves slower, in a smooth step between two wave lengths.
-fn llama3_factors(config: &Config, dims: &Dims) -> Result<Vec<f32>, HfError> {
+pub(crate) fn llama3_factors(config: &Config, head_dim: u64) -> Result<Vec<f32>, HfError> {
     let rope = config.rope()?;
     let base = rope.theta()?.unwrap_or(10_000.0);
     let factor = rope.f32("factor")?.unwrap_or(8.0);
@@ -266,8 +266,8 @@ fn llama3_factors(config: &Config, dims: &Dims) -> Result<Vec<f32>, HfError> {
         );
         return Err(HfError::file(config.path(), reason));
     }
-    let dim = dims.head_dim as f32;
-    Ok((0..dims.head_dim / 2)
+    let dim = head_dim as f32;
+    Ok((0..head_dim / 2)
         .map(|i| {
             let exponent = (2 * i) as f32 / dim;
             let frequency = 1.0 / f64::from(base).powf(exponent.into()) as f32;

@@ -1,12 +1,13 @@
-//! Checkpoints of Hugging Face: read, checked, and turned into GGUF.
+//! Checkpoints of Hugging Face: read, checked, and turned into GGUF, and back.
 //!
 //! [`checkpoint`] finds and opens the files ([`safetensors`]), [`families`] knows the model classes as data,
-//! [`convert`] puts metadata and tensors together and hands them to the pipeline.
+//! [`convert`] puts metadata and tensors together and hands them to the pipeline; [`export`] is the way back.
 
 pub mod checkpoint;
 mod config;
 pub mod convert;
 mod error;
+pub mod export;
 pub mod families;
 mod general;
 mod hparams;

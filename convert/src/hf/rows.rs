@@ -44,6 +44,12 @@ impl RowOrder {
     }
 }
 
+/// The row of a GGUF in which a checkpoint's row is, of those that are [`RowOrder::Interleaved`].
+pub(crate) fn interleaved(head: u64, row: u64) -> u64 {
+    let (start, at) = (row / head * head, row % head);
+    start + at % (head / 2) * 2 + at / (head / 2)
+}
+
 /// Rows of one tensor of the checkpoint, or of several stacked.
 pub(crate) struct HfRows<'a> {
     /// One after the other; all of one shape.
@@ -145,6 +151,8 @@ mod tests {
         let order = RowOrder::Interleaved { head: 8 };
         let rows: Vec<u64> = (0..16).map(|row| order.stored(row)).collect();
         assert_eq!(rows, [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15]);
+        let back: Vec<u64> = rows.iter().map(|&row| interleaved(8, row)).collect();
+        assert_eq!(back, (0..16).collect::<Vec<_>>());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Reads safetensors files: every claim of the header is checked against the file before it is used.
+//! Reads safetensors files: every claim of the header is checked against the file before it is used. Writes their headers.
 //!
 //! Layout: u64 length of the header, the header (JSON: name to dtype, shape and place), then the data, which the
 //! tensors fill without holes and without overlaps.
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use memmap2::Mmap;
+use qgguf_gguf::{GgmlType, TensorSpec};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
@@ -57,6 +58,16 @@ const DTYPES: [(Dtype, &str, usize); 13] = [
 impl Dtype {
     fn from_name(name: &str) -> Option<Dtype> {
         DTYPES.iter().find(|row| row.1 == name).map(|row| row.0)
+    }
+
+    /// That of a plain type of GGUF.
+    pub fn of(ty: GgmlType) -> Option<Dtype> {
+        match ty {
+            GgmlType::F32 => Some(Dtype::F32),
+            GgmlType::F16 => Some(Dtype::F16),
+            GgmlType::BF16 => Some(Dtype::BF16),
+            _ => None,
+        }
     }
 
     fn row(self) -> &'static (Dtype, &'static str, usize) {
@@ -173,6 +184,34 @@ impl SafetensorsFile {
     pub fn bytes(&self, tensor: &StoredTensor) -> &[u8] {
         &self.map[tensor.start..tensor.end]
     }
+}
+
+/// The length and the header of a file in which these tensors, of plain types, lie one after the other. The data begins
+/// at a multiple of 8 bytes.
+///
+/// # Panics
+/// If a tensor is of another type.
+pub fn header(tensors: &[TensorSpec]) -> Vec<u8> {
+    let mut entries = serde_json::Map::new();
+    // Weights of PyTorch are what libraries take files without this for, and what some refuse them without.
+    entries.insert("__metadata__".to_owned(), serde_json::json!({ "format": "pt" }));
+    let mut start = 0;
+    for spec in tensors {
+        let dtype = Dtype::of(spec.ty).expect("a plain type");
+        let shape: Vec<u64> = spec.shape.iter().rev().copied().collect();
+        let end = start + shape.iter().product::<u64>() * dtype.bytes() as u64;
+        let entry =
+            serde_json::json!({ "dtype": dtype.name(), "shape": shape, "data_offsets": [start, end] });
+        entries.insert(spec.name.clone(), entry);
+        start = end;
+    }
+    let mut header = serde_json::Value::Object(entries).to_string();
+    while !header.len().is_multiple_of(8) {
+        header.push(' ');
+    }
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes
 }
 
 /// What the header says about a tensor.

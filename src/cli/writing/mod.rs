@@ -3,11 +3,16 @@
 mod outcome;
 mod progress;
 
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use qgguf_convert::pipeline::{OutputFile, PipelineError, TensorReport, WriteOptions, write_files};
+use qgguf_convert::pipeline::{
+    Event, OutputFile, OutputTensor, PipelineError, TensorReport, WriteOptions, write_files, write_tensors,
+};
+use qgguf_gguf::WriteError;
 use serde_json::Value;
 
 use crate::cli::error::{Failure, Result};
@@ -29,12 +34,44 @@ pub struct Written {
 
 /// Writes files, telling of it on stderr.
 pub fn write(files: &[OutputFile<'_>], options: &WriteOptions) -> Result<Written> {
-    let tensors = || files.iter().flat_map(|file| &file.tensors);
-    let n_elements = tensors().map(|tensor| tensor.spec.shape.iter().product::<u64>()).sum();
-    let mut progress = Progress::new(tensors().count(), n_elements);
+    let tensors = files.iter().flat_map(|file| &file.tensors);
+    let paths = files.iter().map(|file| file.path.display().to_string()).collect();
+    tell(tensors, paths, options, |observe| write_files(files, options, observe))
+}
+
+/// Writes tensors one after the other into a file that is open, and that will be called `path`, telling of it on stderr.
+pub fn write_to(
+    file: File,
+    path: &Path,
+    tensors: &[OutputTensor<'_>],
+    options: &WriteOptions,
+) -> Result<Written> {
+    let mut out = BufWriter::with_capacity(1 << 20, file);
+    let failed = |source| WriteError::Io { path: path.to_owned(), source };
+    tell(tensors.iter(), vec![path.display().to_string()], options, |observe| {
+        let reports =
+            write_tensors(tensors, options, observe, &mut |bytes| out.write_all(bytes).map_err(failed))?;
+        out.flush().map_err(failed)?;
+        Ok(reports)
+    })
+}
+
+/// Does the work that writes tensors, shows how far it is, and stops it on Ctrl-C.
+fn tell<'t>(
+    tensors: impl Iterator<Item = &'t OutputTensor<'t>>,
+    paths: Vec<String>,
+    options: &WriteOptions,
+    work: impl FnOnce(
+        &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> std::result::Result<Vec<TensorReport>, PipelineError>,
+) -> Result<Written> {
+    let (n_tensors, n_elements) = tensors.fold((0, 0), |(n_tensors, n_elements), tensor| {
+        (n_tensors + 1, n_elements + tensor.spec.shape.iter().product::<u64>())
+    });
+    let mut progress = Progress::new(n_tensors, n_elements);
     interrupt::listen();
     let generation = interrupt::Generation::begin();
-    let result = write_files(files, options, &mut |event| {
+    let result = work(&mut |event| {
         progress.show(&event);
         if generation.interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
@@ -50,7 +87,6 @@ pub fn write(files: &[OutputFile<'_>], options: &WriteOptions) -> Result<Written
     let (elapsed, peak_resident) = (progress.elapsed(), memory::peak_resident());
     let peak = peak_resident.map_or(String::new(), |n| format!(", at most {} of memory", terminal::bytes(n)));
     note!("qgguf: {:.1} s, {speed:.0} MB/s with {} threads{peak}", elapsed.as_secs_f64(), options.n_threads);
-    let paths = files.iter().map(|file| file.path.display().to_string()).collect();
     Ok(Written { reports, paths, elapsed, peak_resident })
 }
 
@@ -70,6 +106,18 @@ impl Written {
         match self.paths.len() {
             0 | 1 => first.to_owned(),
             n => format!("{first} and {} more", n - 1),
+        }
+    }
+
+    /// Warns of weights that are infinite now; `advice` says what would help.
+    pub fn report_overflow(&self, advice: &str) {
+        for report in self.reports.iter().filter(|report| report.n_overflow > 0) {
+            note!(
+                "qgguf: warning: tensor \"{}\": {} weights are beyond the range of {} and became infinite ({advice})",
+                terminal::escape(&report.name),
+                report.n_overflow,
+                report.to
+            );
         }
     }
 

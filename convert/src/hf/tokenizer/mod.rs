@@ -1,7 +1,7 @@
 //! The `tokenizer.*` keys: vocabulary, merges, special tokens, chat templates.
 
 mod fingerprint;
-mod sentencepiece;
+pub(super) mod sentencepiece;
 mod special;
 
 use std::collections::HashSet;
@@ -14,16 +14,23 @@ use tokenizers::Tokenizer;
 use super::families::{Family, Vocabulary};
 use super::{Config, HfError, json};
 use sentencepiece::{Piece, PieceKind};
+use token_types::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED};
 
-const NORMAL: i32 = 1;
-const UNKNOWN: i32 = 2;
-const CONTROL: i32 = 3;
-const USER_DEFINED: i32 = 4;
-const UNUSED: i32 = 5;
-const BYTE: i32 = 6;
+/// Numbers in `tokenizer.ggml.token_type`.
+pub(super) mod token_types {
+    pub const NORMAL: i32 = 1;
+    pub const UNKNOWN: i32 = 2;
+    pub const CONTROL: i32 = 3;
+    pub const USER_DEFINED: i32 = 4;
+    pub const UNUSED: i32 = 5;
+    pub const BYTE: i32 = 6;
+}
+
+/// Where an exported `tokenizer_config.json` keeps the name of the pre-tokenizer.
+pub(super) const PRE_KEY: &str = "tokenizer.ggml.pre";
 
 /// Score of tokens that are in no SentencePiece model.
-const ADDED_SCORE: f32 = -1000.0;
+pub(super) const ADDED_SCORE: f32 = -1000.0;
 /// Score of ids that are no token.
 const PADDING_SCORE: f32 = -10_000.0;
 
@@ -70,6 +77,11 @@ impl Files {
         let decoder =
             self.config.as_ref().and_then(|c| c.get("added_tokens_decoder")).and_then(Value::as_object);
         decoder.into_iter().flatten().filter_map(|(id, token)| added(id.parse().ok()?, token)).collect()
+    }
+
+    /// The pre-tokenizer of the file that this checkpoint was exported from.
+    fn exported_pre(&self) -> Option<&str> {
+        self.config.as_ref()?.get(PRE_KEY)?.as_str()
     }
 
     fn added_id(&self, text: &str) -> Option<u32> {
@@ -326,7 +338,8 @@ fn write_bpe(
         Some(pre) => pre,
         None => {
             let fingerprint = fingerprint::of(&machine).map_err(|e| HfError::file(&path, e))?;
-            fingerprint::name(&fingerprint).ok_or_else(|| HfError::PreTokenizer {
+            let known = fingerprint::name(&fingerprint).or_else(|| files.exported_pre());
+            known.ok_or_else(|| HfError::PreTokenizer {
                 path: path.clone(),
                 known: fingerprint::names().join(", "),
                 fingerprint,

@@ -1,4 +1,4 @@
-//! Reads `tokenizer.model`: the pieces of a SentencePiece model, which is a protocol buffer.
+//! Reads and writes `tokenizer.model`: the pieces of a SentencePiece model, which is a protocol buffer.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::super::{HfError, json};
 
 /// One piece of the vocabulary.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     pub text: String,
     pub score: f32,
     pub kind: PieceKind,
@@ -14,7 +14,7 @@ pub(super) struct Piece {
 
 /// What a piece is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PieceKind {
+pub(crate) enum PieceKind {
     Normal,
     Unknown,
     Control,
@@ -123,6 +123,73 @@ fn piece(bytes: &[u8]) -> Result<Piece, &'static str> {
     Ok(piece)
 }
 
+/// Appends fields of one message.
+#[derive(Default)]
+struct Fields(Vec<u8>);
+
+impl Fields {
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    fn number(&mut self, field: u64, value: u64) {
+        self.varint(field << 3);
+        self.varint(value);
+    }
+
+    fn float(&mut self, field: u64, value: f32) {
+        self.varint(field << 3 | 5);
+        self.0.extend(value.to_le_bytes());
+    }
+
+    fn bytes(&mut self, field: u64, bytes: &[u8]) {
+        self.varint(field << 3 | 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend(bytes);
+    }
+}
+
+/// A model of byte pairs with these pieces and, as far as they are known, the ids of the unknown token, of those that
+/// begin and end a text, and of padding.
+pub(crate) fn write(pieces: &[Piece], ids: [Option<u32>; 4], add_space_prefix: bool) -> Vec<u8> {
+    let mut model = Fields::default();
+    for piece in pieces {
+        let mut fields = Fields::default();
+        fields.bytes(1, piece.text.as_bytes());
+        fields.float(2, piece.score);
+        let kind = match piece.kind {
+            PieceKind::Normal => 1,
+            PieceKind::Unknown => 2,
+            PieceKind::Control => 3,
+            PieceKind::UserDefined => 4,
+            PieceKind::Unused => 5,
+            PieceKind::Byte => 6,
+        };
+        fields.number(3, kind);
+        model.bytes(1, &fields.0);
+    }
+    let mut trainer = Fields::default();
+    const BPE: u64 = 2;
+    trainer.number(3, BPE);
+    trainer.number(35, u64::from(pieces.iter().any(|piece| piece.kind == PieceKind::Byte)));
+    for (field, id) in (40..).zip(ids) {
+        // None is -1, which takes ten bytes.
+        trainer.number(field, id.map_or(u64::MAX, u64::from));
+    }
+    model.bytes(2, &trainer.0);
+    let mut normalizer = Fields::default();
+    normalizer.bytes(1, b"identity");
+    normalizer.number(3, u64::from(add_space_prefix));
+    normalizer.number(4, 0);
+    normalizer.number(5, 1);
+    model.bytes(3, &normalizer.0);
+    model.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +200,18 @@ mod tests {
         let bytes = [0x0a, 10, 0x0a, 1, b'a', 0x15, 0, 0, 0x80, 0x3f, 0x18, 6, 0x12, 2, 0, 0];
         let expected = Piece { text: "a".to_owned(), score: 1.0, kind: PieceKind::Byte };
         assert_eq!(parse(&bytes).unwrap(), [expected]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        use PieceKind::*;
+        let kinds = [Unknown, Control, Normal, UserDefined, Unused, Byte];
+        let pieces: Vec<Piece> = kinds
+            .into_iter()
+            .zip(0..)
+            .map(|(kind, i)| Piece { text: "é".repeat(i * 40), score: -(i as f32), kind })
+            .collect();
+        assert_eq!(parse(&write(&pieces, [Some(0), None, Some(300), None], true)).unwrap(), pieces);
     }
 
     #[test]

@@ -1,0 +1,158 @@
+//! The way back: a GGUF of a known architecture becomes a checkpoint that `convert` and transformers read.
+//!
+//! Everything is decided from the metadata first ([`config`], [`tokenizer`]); the rows of [`tensors`] are streamed. What
+//! the converter would then write is compared with what the file says, so that nothing gets lost in silence.
+
+mod card;
+mod config;
+mod pre_tokenizer;
+mod tensors;
+mod tokenizer;
+
+use qgguf_gguf::{GgmlType, GgufFile, Metadata, MetadataValue};
+use serde_json::Value;
+
+use super::families::{Dims, Family};
+use super::{Config, HfError, hparams};
+use crate::gguf_rows::Shards;
+use crate::pipeline::OutputTensor;
+
+/// Why a GGUF cannot become a checkpoint.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// Nobody here knows this architecture.
+    #[error("architecture \"{found}\" cannot be exported (possible: {known})")]
+    Architecture {
+        /// What the file has.
+        found: String,
+        /// What could be exported.
+        known: String,
+    },
+    /// The file lacks something, or has something that no checkpoint of this family has.
+    #[error("{0}")]
+    Model(String),
+    /// The metadata.
+    #[error(transparent)]
+    Metadata(#[from] qgguf_gguf::Error),
+    /// The configuration that follows from the metadata is none.
+    #[error("its configuration would be wrong: {0}")]
+    Config(#[from] HfError),
+}
+
+/// A checkpoint that can be written.
+pub struct Export<'a> {
+    /// Its family.
+    pub family: &'static Family,
+    /// Small files: their names and what is in them.
+    pub files: Vec<(&'static str, Vec<u8>)>,
+    /// The tensors of `model.safetensors`, sorted by name.
+    pub tensors: Vec<OutputTensor<'a>>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+impl<'a> Export<'a> {
+    /// Decides everything about the checkpoint of `file`, whose matrices get the type `ty`, or keep theirs if it is
+    /// `None`: quantized ones become f16. Vectors and norms are f32 as in every GGUF.
+    pub fn of(
+        file: &'a GgufFile,
+        shards: &'a Shards,
+        ty: Option<GgmlType>,
+    ) -> Result<Export<'a>, ExportError> {
+        if file.big_endian() {
+            return Err(ExportError::Model("a big-endian file cannot be exported".to_owned()));
+        }
+        let family = family(file)?;
+        let mut warnings = Vec::new();
+        let tensors = tensors::Tensors::of(family, file)?;
+        let config = config::config(family, file, tensors.matrix_type(ty))?;
+        let parsed = Config::new("config.json".into(), config.clone());
+        let dims = Dims::of(&parsed)?;
+        check(family, file.metadata(), &parsed, &dims, &mut warnings)?;
+        let tensors = tensors.plan(family, &dims, shards, ty, &mut warnings)?;
+        let mut files = vec![
+            ("config.json", pretty(&Value::Object(config))),
+            ("generation_config.json", pretty(&config::generation_config(file.metadata())?)),
+            ("README.md", card::card(file.metadata())?.into_bytes()),
+        ];
+        files.extend(tokenizer::files(family, file.metadata(), &dims)?);
+        Ok(Export { family, files, tensors, warnings })
+    }
+}
+
+/// The family of a file: that of its architecture, but some share theirs with another.
+fn family(file: &GgufFile) -> Result<&'static Family, ExportError> {
+    let architecture = file.architecture()?;
+    let has = |key: &str| file.metadata().get(&format!("{architecture}.{key}")).is_some();
+    let n_expert = file.metadata().u64(&format!("{architecture}.expert_count"))?.unwrap_or(0);
+    let class = match architecture {
+        "llama" if n_expert > 0 => Some("MixtralForCausalLM"),
+        "olmo2" if has("attention.sliding_window") => Some("Olmo3ForCausalLM"),
+        _ => None,
+    };
+    let family = match class {
+        Some(class) => Family::of_class(class),
+        None => Family::of_architecture(architecture),
+    };
+    family.ok_or_else(|| ExportError::Architecture {
+        found: architecture.chars().take(60).collect(),
+        known: Family::architectures().join(", "),
+    })
+}
+
+/// Compares the keys that the converter would write from this configuration with those of the file.
+fn check(
+    family: &Family,
+    metadata: &Metadata,
+    config: &Config,
+    dims: &Dims,
+    warnings: &mut Vec<String>,
+) -> Result<(), ExportError> {
+    let mut written = Metadata::default();
+    hparams::generated(family, config, dims, &mut written)?;
+    hparams::write(family, config, dims, 0, &mut written)?;
+    let prefix = format!("{}.", family.architecture);
+    for (key, value) in metadata.iter().filter(|(key, _)| key.starts_with(&prefix)) {
+        let found = written.get(key);
+        if found.is_some_and(|found| same(found, value)) {
+            continue;
+        }
+        let after = found.map_or_else(|| "missing".to_owned(), short);
+        warnings.push(format!(
+            "{key} = {} has no place in a {}: after convert it is {after}",
+            short(value),
+            family.class
+        ));
+    }
+    Ok(())
+}
+
+/// Whether two values mean the same: files of other programs have other widths of integers.
+fn same(a: &MetadataValue, b: &MetadataValue) -> bool {
+    match (a.as_integer(), b.as_integer()) {
+        (Some(a), Some(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+/// A value as a warning shows it.
+fn short(value: &MetadataValue) -> String {
+    let text = format!("{value:?}");
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+fn pretty(value: &Value) -> Vec<u8> {
+    let mut text = serde_json::to_vec_pretty(value).expect("JSON can be written");
+    text.push(b'\n');
+    text
+}
+
+/// A number that reads as `x` again, as short as it can be.
+fn number(x: f32) -> Value {
+    let short: f64 = x.to_string().parse().expect("a number is written as one");
+    if short as f32 == x { short.into() } else { f64::from(x).into() }
+}
