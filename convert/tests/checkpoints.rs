@@ -1,15 +1,15 @@
 //! Every checkpoint of the fixtures becomes the file that llama.cpp's converter made of it: keys, values, order, tensors.
 
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+mod support;
+
+use std::path::Path;
 
 use qgguf_convert::file_type::FileType;
 use qgguf_convert::hf::convert::{Options, Source};
-use qgguf_convert::pipeline::{OutputFile, PipelineError, WriteOptions, write_files};
 use qgguf_gguf::{GgufFile, MetadataArray, MetadataValue};
-use qgguf_kernels::Kernels;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use support::{convert, fixtures};
 
 /// `(checkpoint, pre-tokenizer)`: the tokenizers are small ones that nobody knows by their fingerprint.
 const CHECKPOINTS: [(&str, Option<&str>); 12] = [
@@ -26,35 +26,6 @@ const CHECKPOINTS: [(&str, Option<&str>); 12] = [
     ("gemma3-tiny", None),
     ("phi3-tiny", None),
 ];
-
-fn fixtures() -> Option<PathBuf> {
-    let dir = std::env::var_os("QGGUF_FIXTURES")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures"), PathBuf::from);
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty()), "no fixtures at {}", dir.display());
-    eprintln!("SKIPPED: no fixtures at {}", dir.display());
-    None
-}
-
-/// Writes the file; fails only if blocks of a type cannot be made.
-fn convert(input: &Path, options: &Options, out: &Path) -> Result<(), PipelineError> {
-    let source = Source::open(input).unwrap();
-    let conversion = source.convert(options).unwrap();
-    let file = OutputFile {
-        path: out.to_owned(),
-        metadata: conversion.metadata,
-        tensors: conversion.tensors,
-        pad_empty: false,
-    };
-    let options = WriteOptions::new(2, Kernels::best());
-    match write_files(&[file], &options, &mut |_| ControlFlow::Continue(())) {
-        Ok(_) => Ok(()),
-        Err(error @ PipelineError::Encode { .. }) => Err(error),
-        Err(error) => panic!("{error}"),
-    }
-}
 
 fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()

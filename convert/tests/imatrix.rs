@@ -1,24 +1,10 @@
 //! Both formats of importance matrices, and files that are none.
 
-use std::path::{Path, PathBuf};
+mod support;
 
 use qgguf_convert::imatrix::{Imatrix, Sums};
 use qgguf_gguf::{GgmlType, GgufWriter, Metadata, MetadataArray, MetadataValue, TensorSpec};
-
-fn fixtures() -> Option<PathBuf> {
-    let dir = std::env::var_os("QGGUF_FIXTURES")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures"), PathBuf::from);
-    let there = dir.is_dir();
-    assert!(
-        there || std::env::var_os("CI").is_none_or(|ci| ci.is_empty()),
-        "no fixtures at {}",
-        dir.display()
-    );
-    if !there {
-        eprintln!("SKIPPED: no fixtures at {}", dir.display());
-    }
-    there.then_some(dir)
-}
+use support::fixtures;
 
 #[test]
 fn both_formats_say_the_same() {

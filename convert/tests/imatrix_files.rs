@@ -1,19 +1,14 @@
 //! Importance matrices written again, beside the files of llama-imatrix.
 
+mod support;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use qgguf_convert::imatrix::{Imatrix, MergeError, Sums, statistics};
 
 fn kjv() -> Option<PathBuf> {
-    let dir = std::env::var_os("QGGUF_FIXTURES")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures"), PathBuf::from);
-    if dir.is_dir() {
-        return Some(dir.join("kjv"));
-    }
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty()), "no fixtures at {}", dir.display());
-    eprintln!("SKIPPED: no fixtures at {}", dir.display());
-    None
+    Some(support::fixtures()?.join("kjv"))
 }
 
 #[test]

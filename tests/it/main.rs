@@ -6,6 +6,7 @@ mod chat;
 mod command;
 mod compare;
 mod convert;
+mod export;
 mod fixtures;
 mod gemma2;
 mod handmade;

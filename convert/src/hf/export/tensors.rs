@@ -53,7 +53,7 @@ impl<'a> Tensors<'a> {
         ty: Option<GgmlType>,
         warnings: &mut Vec<String>,
     ) -> Result<Vec<OutputTensor<'a>>, ExportError> {
-        if family.permuted && dims.head_dim % 2 != 0 {
+        if family.permuted && !dims.head_dim.is_multiple_of(2) {
             let reason = format!("heads of {} rows have no halves", dims.head_dim);
             return Err(ExportError::Model(reason));
         }
