@@ -95,19 +95,10 @@ fn byte_pairs(tokens: &Tokens<'_>, metadata: &Metadata) -> Result<Value, ExportE
             pre_tokenizer::names().join(", ")
         ))
     })?;
+    let vocabulary = vocabulary(tokens)?;
     let merges = metadata.strings("tokenizer.ggml.merges")?;
-    let merges = merges.map_or(Ok(Vec::new()), |all| {
-        all.iter()
-            .map(|merge| {
-                // A part may begin with a space, but does not end with one.
-                let at = merge.bytes().skip(1).position(|byte| byte == b' ').map(|i| i + 1);
-                let pair = at.map(|at| json!([&merge[..at], &merge[at + 1..]]));
-                pair.ok_or_else(|| {
-                    ExportError::Model(format!("tokenizer.ggml.merges: expected two tokens, found {merge:?}"))
-                })
-            })
-            .collect()
-    })?;
+    let merges =
+        merges.map_or(Ok(Vec::new()), |all| all.iter().map(|text| merge(text, &vocabulary)).collect())?;
     let adds_bos = ["llama3", "llama-v3", "llama-bpe", "tekken"].contains(&name);
     Ok(json!({
         "version": "1.0",
@@ -127,10 +118,23 @@ fn byte_pairs(tokens: &Tokens<'_>, metadata: &Metadata) -> Result<Value, ExportE
             "fuse_unk": false,
             "byte_fallback": false,
             "ignore_merges": pre.ignore_merges,
-            "vocab": vocabulary(tokens)?,
+            "vocab": vocabulary,
             "merges": merges,
         },
     }))
+}
+
+/// Two tokens that become one. The first may begin with a space, but does not end with one.
+fn merge(text: &str, vocabulary: &Map<String, Value>) -> Result<Value, ExportError> {
+    let space = text.bytes().skip(1).position(|byte| byte == b' ');
+    let pair = space.map(|i| (&text[..i + 1], &text[i + 2..]));
+    let is_token = |text: &str| vocabulary.contains_key(text);
+    let pair = pair.filter(|&(l, r)| is_token(l) && is_token(r) && is_token(&format!("{l}{r}")));
+    pair.map(|(left, right)| json!([left, right])).ok_or_else(|| {
+        ExportError::Model(format!(
+            "tokenizer.ggml.merges: expected two tokens that are one together, found {text:?}"
+        ))
+    })
 }
 
 /// Pieces of SentencePiece. What has the higher score is merged first.
