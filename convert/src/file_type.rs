@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use qgguf_gguf::{GgmlType, file_type_name};
+use qgguf_kernels::quantizable;
 
 /// A file type (`general.file_type`): a base type and the rules by which some tensors get another one.
 #[allow(non_camel_case_types, missing_docs)]
@@ -108,6 +109,11 @@ impl FileType {
             Q1_0 => GgmlType::Q1_0,
             Q2_0 => GgmlType::Q2_0,
         }
+    }
+
+    /// Whether tensors of its base type can be made here.
+    pub fn can_be_made(self) -> bool {
+        quantizable(self.base())
     }
 
     /// The number for a file that does not say what it is: that of its most frequent tensor type, of equally frequent

@@ -164,6 +164,11 @@ impl GgufFile {
         GgufFile::from_shards(vec![Shard::parse(name.as_ref(), Bytes::Owned(bytes))?])
     }
 
+    /// [`GgufFile::from_bytes`] for memory of the system.
+    pub(crate) fn from_map(name: &Path, map: MmapMut) -> Result<GgufFile, Error> {
+        GgufFile::from_shards(vec![Shard::parse(name, Bytes::Anonymous(map))?])
+    }
+
     fn from_shards(shards: Vec<Shard>) -> Result<GgufFile, Error> {
         let mut tensors: Vec<TensorInfo> = Vec::new();
         let mut index = HashMap::new();

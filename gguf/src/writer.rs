@@ -5,11 +5,12 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use memmap2::MmapOptions;
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::metadata::number_types;
 use crate::reader::{self, MAX_DIMS, MAX_TENSOR_NAME};
-use crate::{GgmlType, Metadata, MetadataArray, MetadataValue, TensorInfo};
+use crate::{Error, GgmlType, GgufFile, Metadata, MetadataArray, MetadataValue, TensorInfo};
 
 /// A tensor that will be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,6 +232,28 @@ pub fn in_memory<E: From<WriteError>>(
         at += size.next_multiple_of(alignment);
     }
     Ok(bytes)
+}
+
+/// A GGUF (version 3) that is not written yet: its header is what [`GgufWriter`] would write, its data are zeros that take
+/// no memory. Whoever can open it will be able to open the file. `None` if there are not as many addresses.
+///
+/// Errors name the file `name`, which does not have to exist.
+pub fn planned<E: From<WriteError> + From<Error>>(
+    name: impl AsRef<Path>,
+    metadata: &Metadata,
+    tensors: &[TensorSpec],
+) -> Result<Option<GgufFile>, E> {
+    let name = name.as_ref();
+    let invalid = |reason: String| WriteError::Invalid { path: name.to_owned(), reason };
+    let alignment = reader::alignment(metadata).map_err(|fault| invalid(fault.to_string()))?;
+    let header = header(3, metadata, tensors, alignment).map_err(invalid)?;
+    let alignment = u64::from(alignment);
+    let sizes = tensors.iter().map(|t| size(t).expect("checked for the header").next_multiple_of(alignment));
+    let n_bytes = (header.len() as u64).next_multiple_of(alignment) + sizes.sum::<u64>();
+    let map = |n: usize| MmapOptions::new().len(n).no_reserve_swap().map_anon().ok();
+    let Some(mut map) = usize::try_from(n_bytes).ok().and_then(map) else { return Ok(None) };
+    map[..header.len()].copy_from_slice(&header);
+    Ok(Some(GgufFile::from_map(name, map)?))
 }
 
 /// A file in `dir` with the mode that any new file would get there; temporary files are private otherwise.

@@ -149,3 +149,27 @@ fn a_file_in_memory_has_the_bytes_of_one_on_disk() {
     let refused = qgguf_gguf::in_memory("out.gguf", &m, &twice, |_, _| Ok::<_, qgguf_gguf::WriteError>(()));
     assert_eq!(refused.unwrap_err().to_string(), "out.gguf: tensor \"a\" would be in the file twice");
 }
+
+#[test]
+fn a_planned_file_can_be_looked_at_before_it_is_written() {
+    #[derive(Debug, thiserror::Error)]
+    enum Error {
+        #[error(transparent)]
+        Write(#[from] qgguf_gguf::WriteError),
+        #[error(transparent)]
+        Read(#[from] qgguf_gguf::Error),
+    }
+    let mut m = Metadata::default();
+    m.set("general.alignment", MetadataValue::U32(64));
+    let planned = |specs: &[TensorSpec]| qgguf_gguf::planned::<Error>("out.gguf", &m, specs);
+    // Sixteen gigabytes that nobody has to have.
+    let specs = [spec("a", &[3, 3], GgmlType::F32), spec("b", &[1 << 20, 1 << 12], GgmlType::F32)];
+    let file = planned(&specs).unwrap().expect("there are as many addresses");
+    let places: Vec<(&str, u64)> =
+        file.tensors().iter().map(|t| (t.name.as_str(), t.offset - file.data_offset())).collect();
+    assert_eq!(places, [("a", 0), ("b", 64)]);
+    assert_eq!(file.tensor("a").unwrap().bytes(), [0; 36]);
+    assert_eq!(file.alignment(), 64);
+    let odd = planned(&[spec("a", &[31], GgmlType::Q8_0)]).err().unwrap().to_string();
+    assert_eq!(odd, "out.gguf: tensor \"a\": no whole number of q8_0 blocks in [31]");
+}

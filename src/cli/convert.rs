@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use qgguf::architectures;
+use qgguf::chat_template::{ChatTemplate, SpecialTokens};
 use qgguf::model::{Model, ModelOptions};
 use qgguf::session::{Session, SessionOptions};
 use qgguf::tokenizer::{Tokenizer, TokenizerOptions};
@@ -99,7 +100,8 @@ fn out_type(text: &str) -> Result<OutType, String> {
     // Numbers are for files that say so, not for people.
     let ty = FileType::parse(text).filter(|_| text.parse::<u32>().is_err());
     ty.map(|ty| OutType(Some(ty))).ok_or_else(|| {
-        let known: Vec<String> = FileType::ALL.into_iter().map(|ty| ty.name().to_lowercase()).collect();
+        let made = FileType::ALL.into_iter().filter(|ty| ty.can_be_made());
+        let known: Vec<String> = made.map(|ty| ty.name().to_lowercase()).collect();
         format!("no type \"{text}\"; known are auto, {}", known.join(", "))
     })
 }
@@ -107,6 +109,9 @@ fn out_type(text: &str) -> Result<OutType, String> {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<()> {
     let kernels = load::kernels(args.isa)?;
+    if let Some(file_type) = args.outtype.0.filter(|_| !args.dry_run) {
+        writing::check_type(file_type)?;
+    }
     let source = Source::open(&args.input)?;
     let options =
         Options { out_type: args.outtype.0, pre: args.pre.clone(), model_name: args.model_name.clone() };
@@ -209,10 +214,18 @@ fn introduce(args: &Args, source: &Source, conversion: &Conversion<'_>) -> Resul
             terminal::escape(&e.to_string())
         ),
     }
+    if let Some(template) = conversion.metadata.str("tokenizer.chat_template")?
+        && let Err(e) = ChatTemplate::new(template, SpecialTokens::default())
+    {
+        let e = e.to_string();
+        note!("qgguf: warning: this runtime cannot use the chat template: {}", terminal::escape(&e));
+    }
     if architectures::names().all(|name| name != source.family.architecture) {
         note!("qgguf: warning: this runtime cannot run {}, only convert it", source.family.architecture);
+        return Ok(());
     }
-    Ok(())
+    let specs: Vec<TensorSpec> = conversion.tensors.iter().map(|tensor| tensor.spec.clone()).collect();
+    writing::check_weights(&args.input, &conversion.metadata, &specs)
 }
 
 /// Where the file goes.

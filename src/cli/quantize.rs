@@ -99,6 +99,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let job = Job::parse(&args.positionals)?;
     let kernels = load::kernels(args.isa)?;
+    if let Some(file_type) = job.file_type.filter(|_| !args.dry_run) {
+        writing::check_type(file_type)?;
+    }
     let options = options(args, &job)?;
     let model = GgufFile::open(&job.input)?;
     let plan = Plan::new(&model, &options).context(job.input.display())?;
@@ -164,7 +167,8 @@ fn file_type(text: &str) -> Option<(Option<FileType>, String)> {
 }
 
 fn unknown_type(text: &str) -> Failure {
-    let known: Vec<&str> = FileType::ALL.into_iter().map(FileType::name).collect();
+    let made = FileType::ALL.into_iter().filter(|ty| ty.can_be_made());
+    let known: Vec<&str> = made.map(FileType::name).collect();
     Failure::usage(format!("no type \"{}\"; known are {} and COPY", terminal::escape(text), known.join(", ")))
 }
 

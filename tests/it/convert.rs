@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::fixtures::fixtures;
-use crate::support::{failure, qgguf, stdout};
+use crate::support::{failure, qgguf, stderr, stdout};
 
 /// A copy of a checkpoint that a test may break.
 struct Checkpoint {
@@ -207,6 +207,15 @@ fn a_configuration_that_does_not_fit_is_named() {
         line,
         "qgguf: .: tensor \"model.layers.3.input_layernorm.weight\": it is missing from the checkpoint"
     );
+    assert_eq!(
+        with(&|config| config["num_hidden_layers"] = 0.into()),
+        "qgguf: config.json: \"num_hidden_layers\": expected an integer above 0, found 0"
+    );
+    assert_eq!(
+        with(&|config| _ = config.as_object_mut().unwrap().remove("num_hidden_layers")),
+        "qgguf: config.json: \"n_layers\" or \"num_hidden_layers\" or \"n_layer\" or \"num_layers\": expected an integer \
+         above 0, found nothing"
+    );
     let line = with(&|config| config["hidden_size"] = "big".into());
     assert_eq!(
         line,
@@ -396,14 +405,178 @@ fn auto_has_room_for_every_weight() {
 fn a_result_that_fails_its_verification_does_not_replace_the_old_file() {
     let Some(fixtures) = fixtures("convert failed verification") else { return };
     let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
-    checkpoint.edit_json("config.json", |config| {
-        let length = config.as_object_mut().unwrap().remove("max_position_embeddings");
-        config["renamed"] = length.unwrap();
-    });
+    // Finite weights that make infinite logits.
+    checkpoint.poke("model.norm.weight", &[f32::MAX; 64].map(f32::to_le_bytes).concat());
     let path = checkpoint.dir.path().join("out/old.gguf");
     fs::write(&path, "old").unwrap();
-    let line = failure(checkpoint.command("--verify -o").arg(&path), 1);
-    assert!(line.contains("context_length"), "{line}");
+    let line = failure(checkpoint.command("--outtype f32 --verify -o").arg(&path), 1);
+    assert!(line.contains(": the logit of token "), "{line}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "old");
     assert_eq!(fs::read_dir(checkpoint.dir.path().join("out")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_context_length_that_nobody_states_is_the_default_of_the_class_or_an_error() {
+    let Some(fixtures) = fixtures("convert context") else { return };
+    let without = |name: &str| {
+        let checkpoint = Checkpoint::copy(&fixtures, name);
+        checkpoint.edit_json("config.json", |config| {
+            config.as_object_mut().unwrap().remove("max_position_embeddings").unwrap();
+        });
+        checkpoint
+    };
+    // What transformers 4.57.6 has in its configuration classes.
+    for (name, default) in [("mistral-tiny", 131_072), ("qwen3-tiny", 32_768), ("granite-tiny", 2048)] {
+        let checkpoint = without(name);
+        let output = checkpoint.command("--pre qwen2").output().unwrap();
+        let notes = stderr(&output);
+        assert!(output.status.success(), "{notes}");
+        let expected =
+            format!("config.json: no \"max_position_embeddings\", {default} is taken, the default of ");
+        assert!(notes.contains(&expected), "{notes}");
+        let file = qgguf_gguf::GgufFile::open(checkpoint.dir.path().join("out/model.gguf")).unwrap();
+        let key = format!("{}.context_length", file.architecture().unwrap());
+        assert_eq!(file.metadata().require_u32(&key).unwrap(), default);
+    }
+    // A class that this version of transformers does not have.
+    let checkpoint = without("mistral-tiny");
+    checkpoint.edit_json("config.json", |config| config["architectures"] = json!(["Ministral3ForCausalLM"]));
+    let line = checkpoint.failure("");
+    assert!(line.starts_with("qgguf: config.json: \"max_position_embeddings\" or \"n_ctx\" or "), "{line}");
+    assert!(line.ends_with(": expected an integer above 0, found nothing"), "{line}");
+    checkpoint.edit_json("config.json", |config| config["max_position_embeddings"] = 0.into());
+    let expected = "qgguf: config.json: \"max_position_embeddings\": expected an integer above 0, found 0";
+    assert_eq!(checkpoint.failure(""), expected);
+}
+
+#[test]
+fn what_the_runtime_would_refuse_is_refused_before_the_work() {
+    let Some(fixtures) = fixtures("convert unusable") else { return };
+    let with = |name: &str, key: &str, value: Value| {
+        let checkpoint = Checkpoint::copy(&fixtures, name);
+        checkpoint.edit_json("config.json", |config| config[key] = value);
+        checkpoint.failure("--pre qwen2")
+    };
+    assert_eq!(
+        with("granite-tiny", "logits_scaling", 0.into()),
+        "qgguf: .: metadata key \"granite.logit_scale\" is missing (expected f32)"
+    );
+    assert_eq!(
+        with("qwen3moe-tiny", "num_experts_per_tok", 1000.into()),
+        "qgguf: .: metadata key \"qwen3moe.expert_used_count\": expected 1 to expert_count (8), or both 0, found 1000"
+    );
+    assert_eq!(
+        with("mistral-tiny", "rms_norm_eps", (-1).into()),
+        "qgguf: .: metadata key \"llama.attention.layer_norm_rms_epsilon\": expected a number not below 0, found -1"
+    );
+    // Types are another matter: who makes such a file has another runtime for it.
+    let checkpoint = Checkpoint::copy(&fixtures, "llama-tiny");
+    let output = checkpoint.command("--pre llama-bpe --outtype q2_0").output().unwrap();
+    let notes = stderr(&output);
+    assert!(output.status.success(), "{notes}");
+    assert!(notes.contains("has type q2_0, which is not supported for inference"), "{notes}");
+}
+
+#[test]
+fn broken_files_beside_the_weights_are_named() {
+    let Some(fixtures) = fixtures("convert side files") else { return };
+    let with = |name: &str, bytes: &[u8]| {
+        let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
+        let path = checkpoint.file(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+        checkpoint.failure("")
+    };
+    let not_text = b"{{ messages }}\xff";
+    for name in ["chat_template.jinja", "additional_chat_templates/tools.jinja"] {
+        assert_eq!(
+            with(name, not_text),
+            format!("qgguf: {name}: expected UTF-8, found an invalid byte at 14")
+        );
+    }
+    for name in [
+        "tokenizer_config.json",
+        "generation_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "chat_template.json",
+        "config.json",
+    ] {
+        let expected = format!("qgguf: {name}: expected UTF-8, found an invalid byte at 2");
+        assert_eq!(with(name, b"{\"\xff\": 1}"), expected);
+        let marked =
+            format!("qgguf: {name}: expected JSON, found a byte order mark (EF BB BF) in front of it");
+        assert_eq!(with(name, b"\xef\xbb\xbf{}"), marked);
+        assert_eq!(with(name, b"[]"), format!("qgguf: {name}: expected a JSON object"));
+        let line = with(name, b"{");
+        assert!(line.starts_with(&format!("qgguf: {name}: EOF while parsing")), "{line}");
+    }
+    assert_eq!(
+        with("chat_template.json", b"{\"chat_template\": 7}"),
+        "qgguf: chat_template.json: \"chat_template\": expected a text, found 7"
+    );
+    assert_eq!(
+        with("tokenizer_config.json", b"{\"chat_template\": [{\"name\": \"default\"}]}"),
+        "qgguf: tokenizer_config.json: \"chat_template\": expected a text or a list of objects with \"name\" and \
+         \"template\", found [{\"name\":\"default\"}]"
+    );
+    assert_eq!(
+        with("special_tokens_map.json", b"{\"bos_token\": 1}"),
+        "qgguf: special_tokens_map.json: \"bos_token\": expected a text or an object with \"content\", found 1"
+    );
+    assert_eq!(
+        with("added_tokens.json", b"{\"<x>\": \"1\"}"),
+        "qgguf: added_tokens.json: token \"<x>\": expected an id, found \"1\""
+    );
+    assert_eq!(
+        with("tokenizer_config.json", b"{\"added_tokens_decoder\": {\"x\": {\"content\": \"<x>\"}}}"),
+        "qgguf: tokenizer_config.json: added token: expected an \"id\" and a text \"content\", found \
+         {\"content\":\"<x>\"}"
+    );
+    assert_eq!(
+        with("generation_config.json", b"{\"top_k\": \"all\"}"),
+        "qgguf: generation_config.json: \"top_k\": expected an integer, found \"all\""
+    );
+}
+
+#[test]
+fn what_is_left_out_is_said() {
+    let Some(fixtures) = fixtures("convert left out") else { return };
+    let notes = |name: &str, bytes: &[u8], without: &str| {
+        let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
+        fs::write(checkpoint.file(name), bytes).unwrap();
+        if !without.is_empty() {
+            fs::remove_file(checkpoint.file(without)).unwrap();
+        }
+        let output = checkpoint.command("").output().unwrap();
+        assert!(output.status.success());
+        stderr(&output).replace(&format!("{}/", checkpoint.folder().display()), "")
+    };
+    let card = |text: &[u8]| notes("README.md", text, "");
+    assert!(!card(b"---\nname: x\n---\nbody \xff").contains("warning"));
+    for (text, reason) in [
+        (&b"---\nname: \xff\n---\n"[..], "it has bytes that are not UTF-8"),
+        (b"---\nname: x\n", "it has no end (a line of ---)"),
+        (b"---\n- name\n---\n", "expected keys with values"),
+    ] {
+        let notes = card(text);
+        let expected = format!("qgguf: warning: README.md: the front matter is left out: {reason}\n");
+        assert!(notes.contains(&expected), "{notes}");
+    }
+    let without_settings = notes("chat_template.jinja", b"{{ messages }}", "tokenizer_config.json");
+    assert!(without_settings.contains("a chat template is left out"), "{without_settings}");
+    let broken = notes("tokenizer_config.json", b"{\"chat_template\": \"{% if %}\"}", "");
+    assert!(broken.contains("warning: this runtime cannot use the chat template: "), "{broken}");
+}
+
+#[test]
+fn codebook_types_are_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    for ty in ["iq1_s", "iq1_m", "IQ2_XXS", "iq2_xs", "iq2_s", "iq2_m", "iq3_xxs", "iq3_xs", "iq3_s", "iq3_m"]
+    {
+        // The type counts before the checkpoint.
+        let line = failure(qgguf(&format!("convert --outtype {ty}")).arg(dir.path()), 2);
+        let expected = format!("qgguf: type {} cannot be made yet (those that can: F32, ", ty.to_uppercase());
+        assert!(line.starts_with(&expected), "{line}");
+    }
 }

@@ -181,7 +181,7 @@ impl Checkpoint {
 fn read_index(dir: &Path) -> Result<Option<Index>, HfError> {
     let path = dir.join(INDEX);
     let text = json::read_text(&path)?;
-    text.map(|text| serde_json::from_str(&text).map_err(|e| HfError::file(&path, e))).transpose()
+    text.map(|text| json::parse(&path, &text)).transpose()
 }
 
 /// The files that the index names, which must lie in the folder.

@@ -64,8 +64,15 @@ impl Config {
 
     /// A required [`Config::u32`] above 0.
     pub fn require(&self, keys: &[&str]) -> Result<u32, HfError> {
-        let n = self.u32(keys)?.filter(|&n| n > 0);
-        n.ok_or_else(|| self.wrong(keys[0], "an integer above 0"))
+        const EXPECTED: &str = "an integer above 0";
+        match keys.iter().find(|key| self.get(&[*key]).is_some()) {
+            Some(key) => self.u32(&[*key])?.filter(|&n| n > 0).ok_or_else(|| self.wrong(key, EXPECTED)),
+            None => {
+                let keys: Vec<String> = keys.iter().map(|key| format!("\"{key}\"")).collect();
+                let reason = format!("{}: expected {EXPECTED}, found nothing", keys.join(" or "));
+                Err(HfError::file(&self.path, reason))
+            }
+        }
     }
 
     /// Like [`Config::get`], as f32.

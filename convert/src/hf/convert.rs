@@ -59,6 +59,7 @@ pub struct Source {
     config: Config,
     dims: Dims,
     checkpoint: Checkpoint,
+    warnings: Vec<String>,
 }
 
 /// What will be written.
@@ -88,10 +89,20 @@ impl Source {
             }
             Err(e) => return Err(e),
         };
+        let states_context = config.get(hparams::CONTEXT).is_some();
         let family = Family::of(&mut config)?;
         let dims = Dims::of(&config)?;
         let checkpoint = Checkpoint::open(&location)?;
-        Ok(Source { location, family, config, dims, checkpoint })
+        let mut source = Source { location, family, config, dims, checkpoint, warnings: Vec::new() };
+        if let (false, Some(default)) = (states_context, source.config.u32(hparams::CONTEXT)?) {
+            source.warnings.push(format!(
+                "{}: no \"{}\", {default} is taken, the default of {}",
+                source.config.path().display(),
+                hparams::CONTEXT[0],
+                family.class
+            ));
+        }
+        Ok(source)
     }
 
     /// The files with the weights.
@@ -123,7 +134,7 @@ impl Source {
         general::write_sampling(&self.location.dir, &mut metadata)?;
         let n_params = planned.iter().map(|t| t.shape.iter().product::<u64>()).sum();
         let size = naming::size_label(planned.iter().map(|t| (t.name.clone(), t.shape.clone())));
-        let mut general = General::collect(
+        let general = General::collect(
             &self.location.dir,
             &self.location.name,
             &self.config,
@@ -136,7 +147,7 @@ impl Source {
         metadata.set("general.quantization_version", MetadataValue::U32(2));
         let n_vocab = self.dims.n_vocab as usize;
         let (dir, pre) = (&self.location.dir, options.pre.as_deref());
-        tokenizer::write(dir, &self.config, self.family, n_vocab, pre, &mut metadata)?;
+        let of_tokenizer = tokenizer::write(dir, &self.config, self.family, n_vocab, pre, &mut metadata)?;
 
         let planned = typed(&metadata, planned, file_type)?;
         if !is_plain(file_type) {
@@ -152,7 +163,7 @@ impl Source {
             .collect();
         Ok(Conversion {
             file_name: format!("{}.gguf", general.file_stem(file_type.name())),
-            warnings: std::mem::take(&mut general.warnings),
+            warnings: self.warnings.iter().chain(&general.warnings).chain(&of_tokenizer).cloned().collect(),
             metadata,
             tensors,
             file_type,

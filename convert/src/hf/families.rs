@@ -227,6 +227,10 @@ use Fallback::{HeadDim, Number, Same};
 const ROPE_10K: (&str, Fallback) = ("rope_theta", Number(10_000.0));
 const ALL_HEADS: (&str, Fallback) = ("num_key_value_heads", Same("num_attention_heads"));
 const HEAD_DIM: (&str, Fallback) = ("head_dim", HeadDim);
+const CONTEXT_2K: (&str, Fallback) = ("max_position_embeddings", Number(2048.0));
+const CONTEXT_4K: (&str, Fallback) = ("max_position_embeddings", Number(4096.0));
+const CONTEXT_32K: (&str, Fallback) = ("max_position_embeddings", Number(32_768.0));
+const CONTEXT_128K: (&str, Fallback) = ("max_position_embeddings", Number(131_072.0));
 const EPS_6: (&str, Fallback) = ("rms_norm_eps", Number(1e-6));
 const EPS_5: (&str, Fallback) = ("rms_norm_eps", Number(1e-5));
 
@@ -240,7 +244,7 @@ const FAMILIES: &[Family] = &[
         permuted: true,
         norms_from_one: false,
         tensors: LLAMA,
-        defaults: &[ROPE_10K, ALL_HEADS, HEAD_DIM, EPS_6],
+        defaults: &[CONTEXT_2K, ROPE_10K, ALL_HEADS, HEAD_DIM, EPS_6],
     },
     Family {
         class: "MistralForCausalLM",
@@ -250,7 +254,7 @@ const FAMILIES: &[Family] = &[
         permuted: true,
         norms_from_one: false,
         tensors: LLAMA,
-        defaults: &[ROPE_10K, ("num_key_value_heads", Number(8.0)), HEAD_DIM, EPS_6],
+        defaults: &[CONTEXT_128K, ROPE_10K, ("num_key_value_heads", Number(8.0)), HEAD_DIM, EPS_6],
     },
     Family {
         class: "MixtralForCausalLM",
@@ -260,7 +264,14 @@ const FAMILIES: &[Family] = &[
         permuted: true,
         norms_from_one: false,
         tensors: &[ENDS, PRE_NORMS, PERMUTED_ATTENTION, MIXTRAL_EXPERTS],
-        defaults: &[("rope_theta", Number(1e6)), ("num_key_value_heads", Number(8.0)), EPS_5],
+        defaults: &[
+            CONTEXT_128K,
+            ("num_local_experts", Number(8.0)),
+            ("num_experts_per_tok", Number(2.0)),
+            ("rope_theta", Number(1e6)),
+            ("num_key_value_heads", Number(8.0)),
+            EPS_5,
+        ],
     },
     Family {
         class: "Ministral3ForCausalLM",
@@ -290,7 +301,7 @@ const FAMILIES: &[Family] = &[
         permuted: false,
         norms_from_one: false,
         tensors: &[ENDS, PRE_NORMS, ATTENTION, MLP],
-        defaults: &[ROPE_10K, ("num_key_value_heads", Number(32.0)), EPS_6],
+        defaults: &[CONTEXT_32K, ROPE_10K, ("num_key_value_heads", Number(32.0)), EPS_6],
     },
     Family {
         class: "Qwen3ForCausalLM",
@@ -300,7 +311,13 @@ const FAMILIES: &[Family] = &[
         permuted: false,
         norms_from_one: false,
         tensors: &[ENDS, PRE_NORMS, ATTENTION, HEAD_NORMS, MLP],
-        defaults: &[ROPE_10K, ("num_key_value_heads", Number(32.0)), ("head_dim", Number(128.0)), EPS_6],
+        defaults: &[
+            CONTEXT_32K,
+            ROPE_10K,
+            ("num_key_value_heads", Number(32.0)),
+            ("head_dim", Number(128.0)),
+            EPS_6,
+        ],
     },
     Family {
         class: "Qwen3MoeForCausalLM",
@@ -311,6 +328,7 @@ const FAMILIES: &[Family] = &[
         norms_from_one: false,
         tensors: &[ENDS, PRE_NORMS, ATTENTION, HEAD_NORMS, QWEN_EXPERTS],
         defaults: &[
+            CONTEXT_32K,
             ROPE_10K,
             ("num_key_value_heads", Number(4.0)),
             ("num_experts", Number(128.0)),
@@ -365,6 +383,7 @@ const FAMILIES: &[Family] = &[
         norms_from_one: false,
         tensors: &[ENDS, PRE_NORMS, FUSED_ATTENTION, FUSED_MLP],
         defaults: &[
+            CONTEXT_4K,
             ROPE_10K,
             ALL_HEADS,
             EPS_5,
@@ -380,7 +399,7 @@ const FAMILIES: &[Family] = &[
         permuted: true,
         norms_from_one: false,
         tensors: LLAMA,
-        defaults: &[("rope_theta", Number(2e6)), ("num_key_value_heads", Number(4.0)), EPS_6],
+        defaults: &[CONTEXT_32K, ("rope_theta", Number(2e6)), ("num_key_value_heads", Number(4.0)), EPS_6],
     },
     Family {
         class: "Olmo2ForCausalLM",
@@ -390,7 +409,7 @@ const FAMILIES: &[Family] = &[
         permuted: false,
         norms_from_one: false,
         tensors: OLMO2,
-        defaults: &[ROPE_10K, ALL_HEADS, EPS_5],
+        defaults: &[CONTEXT_2K, ROPE_10K, ALL_HEADS, EPS_5],
     },
     Family {
         class: "Olmo3ForCausalLM",
@@ -400,7 +419,7 @@ const FAMILIES: &[Family] = &[
         permuted: false,
         norms_from_one: false,
         tensors: OLMO2,
-        defaults: &[ROPE_10K, ALL_HEADS, EPS_5, ("sliding_window", Number(4096.0))],
+        defaults: &[CONTEXT_2K, ROPE_10K, ALL_HEADS, EPS_5, ("sliding_window", Number(4096.0))],
     },
     Family {
         class: "GraniteForCausalLM",
@@ -410,7 +429,16 @@ const FAMILIES: &[Family] = &[
         permuted: true,
         norms_from_one: false,
         tensors: LLAMA,
-        defaults: &[ROPE_10K, ALL_HEADS, EPS_6],
+        defaults: &[
+            CONTEXT_2K,
+            ("attention_multiplier", Number(1.0)),
+            ("embedding_multiplier", Number(1.0)),
+            ("residual_multiplier", Number(1.0)),
+            ("logits_scaling", Number(1.0)),
+            ROPE_10K,
+            ALL_HEADS,
+            EPS_6,
+        ],
     },
 ];
 
@@ -422,7 +450,7 @@ const GEMMA3_DEFAULTS: &[(&str, Fallback)] = &[
     ("rope_theta", Number(1e6)),
     ("rope_local_base_freq", Number(10_000.0)),
     ("sliding_window", Number(4096.0)),
-    ("max_position_embeddings", Number(131_072.0)),
+    CONTEXT_128K,
     EPS_6,
 ];
 const OLMO2: &[&[TensorRule]] = &[ENDS, POST_NORMS, ATTENTION, FULL_NORMS, MLP];

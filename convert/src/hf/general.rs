@@ -93,19 +93,10 @@ impl General {
     fn card(&mut self, dir: &Path) -> Result<Option<Map<String, Value>>, HfError> {
         let path = dir.join("README.md");
         let Some(bytes) = json::read_bytes(&path)? else { return Ok(None) };
-        let text = String::from_utf8_lossy(&bytes);
-        let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
-        let Some(body) = text.strip_prefix("---\n") else { return Ok(None) };
-        let Some((yaml, _)) = body.split_once("\n---") else { return Ok(None) };
-        // Norwegian is a language, not a refusal.
-        let options = serde_saphyr::options! { strict_booleans: true };
-        match serde_saphyr::from_str_with_options::<Value>(yaml, options) {
-            Ok(Value::Object(card)) => Ok(Some(card)),
-            Ok(_) => Ok(None),
-            Err(e) => {
-                let text = e.to_string();
-                let line = text.lines().next().unwrap_or_default();
-                self.warnings.push(format!("{}: the front matter is left out: {line}", path.display()));
+        match front_matter(&bytes) {
+            Ok(card) => Ok(card),
+            Err(reason) => {
+                self.warnings.push(format!("{}: the front matter is left out: {reason}", path.display()));
                 Ok(None)
             }
         }
@@ -182,6 +173,26 @@ impl General {
             }
         }
         format!("{stem}-{}", dashed(encoding).to_uppercase())
+    }
+}
+
+/// The facts between two lines of dashes at the beginning of a model card, if it begins so.
+fn front_matter(card: &[u8]) -> Result<Option<Map<String, Value>>, String> {
+    // Only the facts have to be text: what follows them is not looked at.
+    let text = String::from_utf8_lossy(card);
+    let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
+    let Some(body) = text.strip_prefix("---\n") else { return Ok(None) };
+    let (yaml, _) = body.split_once("\n---").ok_or("it has no end (a line of ---)")?;
+    if yaml.contains(char::REPLACEMENT_CHARACTER) {
+        return Err("it has bytes that are not UTF-8".to_owned());
+    }
+    // Norwegian is a language, not a refusal.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    match serde_saphyr::from_str_with_options::<Value>(yaml, options) {
+        Ok(Value::Object(card)) => Ok(Some(card)),
+        Ok(Value::Null) => Ok(None),
+        Ok(_) => Err("expected keys with values".to_owned()),
+        Err(e) => Err(e.to_string().lines().next().unwrap_or_default().to_owned()),
     }
 }
 

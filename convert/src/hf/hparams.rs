@@ -26,6 +26,12 @@ impl Keys<'_> {
         Ok(())
     }
 
+    /// A number of the configuration that has to be there, and above 0.
+    fn required(&mut self, key: &str, names: &[&str]) -> Result<(), HfError> {
+        self.set(key, MetadataValue::U32(self.config.require(names)?));
+        Ok(())
+    }
+
     /// A number of the configuration, if it is there.
     fn f32(&mut self, key: &str, names: &[&str]) -> Result<(), HfError> {
         if let Some(x) = self.config.f32(names)? {
@@ -45,7 +51,8 @@ impl Keys<'_> {
     }
 }
 
-const CONTEXT: &[&str] = &[
+/// Where the context length is stated, in the order in which it is looked for.
+pub(crate) const CONTEXT: &[&str] = &[
     "max_position_embeddings",
     "n_ctx",
     "n_positions",
@@ -125,7 +132,7 @@ pub(crate) fn write(
 fn common(keys: &mut Keys<'_>, family: &Family, file_type: u32) -> Result<(), HfError> {
     let config = keys.config;
     keys.u32("block_count", N_LAYER)?;
-    keys.u32("context_length", CONTEXT)?;
+    keys.required("context_length", CONTEXT)?;
     keys.u32("embedding_length", N_EMBD)?;
     keys.u32("feed_forward_length", N_FF)?;
     keys.u32("attention.head_count", N_HEAD)?;
@@ -175,7 +182,7 @@ fn common(keys: &mut Keys<'_>, family: &Family, file_type: u32) -> Result<(), Hf
 }
 
 fn gemma2(keys: &mut Keys<'_>, file_type: u32) -> Result<(), HfError> {
-    keys.u32("context_length", CONTEXT)?;
+    keys.required("context_length", CONTEXT)?;
     keys.u32("embedding_length", N_EMBD)?;
     keys.u32("block_count", N_LAYER)?;
     keys.u32("feed_forward_length", N_FF)?;
@@ -192,7 +199,7 @@ fn gemma2(keys: &mut Keys<'_>, file_type: u32) -> Result<(), HfError> {
 
 fn phi3(keys: &mut Keys<'_>, dims: &Dims, file_type: u32) -> Result<(), HfError> {
     let config = keys.config;
-    keys.u32("context_length", CONTEXT)?;
+    keys.required("context_length", CONTEXT)?;
     keys.u32("rope.scaling.original_context_length", &["original_max_position_embeddings"])?;
     keys.u32("embedding_length", N_EMBD)?;
     keys.u32("feed_forward_length", N_FF)?;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::HfError;
@@ -41,9 +42,16 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, HfError> {
 /// A JSON object in a file, `None` if there is no such file.
 pub(crate) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, HfError> {
     let Some(text) = read_text(path)? else { return Ok(None) };
-    match serde_json::from_str(&text) {
-        Ok(Value::Object(object)) => Ok(Some(object)),
-        Ok(_) => Err(HfError::file(path, "expected a JSON object")),
-        Err(e) => Err(HfError::file(path, e)),
+    match parse(path, &text)? {
+        Value::Object(object) => Ok(Some(object)),
+        _ => Err(HfError::file(path, "expected a JSON object")),
     }
+}
+
+/// The value that the text of a file stands for.
+pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, HfError> {
+    if text.starts_with('\u{feff}') {
+        return Err(HfError::file(path, "expected JSON, found a byte order mark (EF BB BF) in front of it"));
+    }
+    serde_json::from_str(text).map_err(|e| HfError::file(path, e))
 }

@@ -7,15 +7,18 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use qgguf::architectures::{self, LoadError, Loader};
+use qgguf_convert::file_type::FileType;
 use qgguf_convert::pipeline::{
     Event, OutputFile, OutputTensor, PipelineError, TensorReport, WriteOptions, write_files, write_tensors,
 };
-use qgguf_gguf::WriteError;
+use qgguf_gguf::{Metadata, TensorSpec, WriteError, planned};
 use serde_json::Value;
 
-use crate::cli::error::{Failure, Result};
+use crate::cli::error::{Context, Failure, Result};
 use crate::cli::output;
 use crate::cli::terminal::{self, note};
 use crate::cli::{interrupt, memory};
@@ -88,6 +91,34 @@ fn tell<'t>(
     let peak = peak_resident.map_or(String::new(), |n| format!(", at most {} of memory", terminal::bytes(n)));
     note!("qgguf: {:.1} s, {speed:.0} MB/s with {} threads{peak}", elapsed.as_secs_f64(), options.n_threads);
     Ok(Written { reports, paths, elapsed, peak_resident })
+}
+
+/// Refuses a type for which there is no quantizer.
+pub fn check_type(file_type: FileType) -> Result<()> {
+    if file_type.can_be_made() {
+        return Ok(());
+    }
+    let made = FileType::ALL.into_iter().filter(|ty| ty.can_be_made()).map(FileType::name);
+    let made = made.collect::<Vec<_>>().join(", ");
+    Err(Failure::usage(format!("type {file_type} cannot be made yet (those that can: {made})")))
+}
+
+/// Fails if this runtime could not use the weights and hyper-parameters of a file that is going to be written: that should
+/// not come out after the work. `path` is what errors name.
+pub fn check_weights(path: &Path, metadata: &Metadata, specs: &[TensorSpec]) -> Result<()> {
+    let Some(file) = planned::<Failure>(path, metadata, specs)? else { return Ok(()) };
+    let (file, architecture) = (Arc::new(file), metadata.require_str("general.architecture")?);
+    let mut loader = Loader::new(&file, architecture, None).context(path.display())?;
+    match architectures::load(architecture, &mut loader) {
+        Ok(_) => Ok(()),
+        // That is no fault of the model: others can run it.
+        Err(e @ LoadError::Type { .. }) => {
+            let e = e.to_string();
+            note!("qgguf: warning: this runtime will not be able to run the file: {}", terminal::escape(&e));
+            Ok(())
+        }
+        Err(e) => Err(e).context(path.display()),
+    }
 }
 
 /// [`output::refuse_overwriting`] for several files.

@@ -11,6 +11,7 @@ use qgguf_gguf::{Metadata, MetadataArray, MetadataValue, StringArray};
 use serde_json::{Map, Value};
 use tokenizers::Tokenizer;
 
+use super::config::describe;
 use super::families::{Family, Vocabulary};
 use super::{Config, HfError, json};
 use sentencepiece::{Piece, PieceKind};
@@ -67,27 +68,32 @@ impl Files {
     }
 
     /// Added tokens of `tokenizer.json`.
-    fn tokenizer_added(&self) -> Vec<Added> {
+    fn tokenizer_added(&self) -> Result<Vec<Added>, HfError> {
         let list = self.tokenizer.as_ref().and_then(|t| t.get("added_tokens")).and_then(Value::as_array);
-        list.into_iter().flatten().filter_map(|token| added(token.get("id")?.as_u64()?, token)).collect()
+        let read = |token: &Value| added(token.get("id")?.as_u64()?, token);
+        let path = self.dir.join("tokenizer.json");
+        list.into_iter().flatten().map(|token| read(token).ok_or_else(|| not_added(&path, token))).collect()
     }
 
     /// Added tokens of `tokenizer_config.json`.
-    fn config_added(&self) -> Vec<Added> {
+    fn config_added(&self) -> Result<Vec<Added>, HfError> {
         let decoder =
             self.config.as_ref().and_then(|c| c.get("added_tokens_decoder")).and_then(Value::as_object);
-        decoder.into_iter().flatten().filter_map(|(id, token)| added(id.parse().ok()?, token)).collect()
+        let read = |id: &str, token| added(id.parse().ok()?, token);
+        let path = self.dir.join("tokenizer_config.json");
+        let tokens = decoder.into_iter().flatten();
+        tokens.map(|(id, token)| read(id, token).ok_or_else(|| not_added(&path, token))).collect()
     }
 
     /// The pre-tokenizer of the file that this checkpoint was exported from.
     fn exported_pre(&self) -> Option<&str> {
         self.config.as_ref()?.get(PRE_KEY)?.as_str()
     }
+}
 
-    fn added_id(&self, text: &str) -> Option<u32> {
-        let id = self.tokenizer_added().into_iter().find(|token| token.text == text)?.id;
-        u32::try_from(id).ok()
-    }
+fn not_added(path: &Path, token: &Value) -> HfError {
+    let found = describe(token);
+    HfError::file(path, format!("added token: expected an \"id\" and a text \"content\", found {found}"))
 }
 
 fn added(id: u64, token: &Value) -> Option<Added> {
@@ -160,7 +166,8 @@ fn user_defined_or_control(text: String, special: bool) -> (String, i32) {
     }
 }
 
-/// Appends the keys for a vocabulary of `n_vocab` ids. `pre` names the pre-tokenizer if it is known.
+/// Appends the keys for a vocabulary of `n_vocab` ids. `pre` names the pre-tokenizer if it is known. Returns what the user
+/// should know.
 pub(crate) fn write(
     dir: &Path,
     config: &Config,
@@ -168,7 +175,7 @@ pub(crate) fn write(
     n_vocab: usize,
     pre: Option<&str>,
     metadata: &mut Metadata,
-) -> Result<(), HfError> {
+) -> Result<Option<String>, HfError> {
     let files = Files::read(dir)?;
     let llama_like = family.vocabulary == Vocabulary::Any;
     if llama_like
@@ -198,7 +205,7 @@ pub(crate) fn write(
         }
         (None, Some(tokenizer)) => write_bpe(&files, tokenizer, n_vocab, pre, metadata)?,
     }
-    special::write(&files, config, n_vocab, metadata)?;
+    let warning = special::write(&files, config, n_vocab, metadata)?;
     if llama_like {
         match n_vocab {
             // CodeLlama's tokens for filling in the middle.
@@ -215,7 +222,7 @@ pub(crate) fn write(
     if ["gemma2", "gemma3"].contains(&family.architecture) {
         metadata.set("tokenizer.ggml.add_space_prefix", MetadataValue::Bool(false));
     }
-    Ok(())
+    Ok(warning)
 }
 
 impl Tokens {
@@ -246,13 +253,14 @@ fn sentencepiece_tokens(
     }
     let path = files.dir.join("added_tokens.json");
     for (text, id) in &files.added {
-        if let Some(id) = id.as_u64() {
-            tokens.set(&path, id as usize, text.clone(), USER_DEFINED, ADDED_SCORE)?;
-        }
+        let wrong =
+            || HfError::file(&path, format!("token {text:?}: expected an id, found {}", describe(id)));
+        let id = id.as_u64().ok_or_else(wrong)?;
+        tokens.set(&path, id as usize, text.clone(), USER_DEFINED, ADDED_SCORE)?;
     }
     let phi3 = family.vocabulary == Vocabulary::Phi3;
     let path = files.dir.join("tokenizer_config.json");
-    for token in files.config_added() {
+    for token in files.config_added()? {
         let (text, ty) = match phi3 {
             true => (token.text, if token.special { CONTROL } else { USER_DEFINED }),
             false => user_defined_or_control(token.text, token.special),
@@ -261,7 +269,7 @@ fn sentencepiece_tokens(
     }
     if phi3 {
         let path = files.dir.join("tokenizer.json");
-        for token in files.tokenizer_added() {
+        for token in files.tokenizer_added()? {
             let ty = if token.special { CONTROL } else { USER_DEFINED };
             tokens.set(&path, token.id, token.text, ty, ADDED_SCORE)?;
         }
@@ -316,7 +324,7 @@ fn byte_fallback_tokens(
         let ty = if text.is_ascii() && is_byte(&text) { BYTE } else { NORMAL };
         tokens.set(&path, id, text, ty, ADDED_SCORE)?;
     }
-    for token in files.tokenizer_added() {
+    for token in files.tokenizer_added()? {
         let ty = if token.special { CONTROL } else { USER_DEFINED };
         tokens.set(&path, token.id, token.text, ty, ADDED_SCORE)?;
     }
@@ -351,7 +359,7 @@ fn write_bpe(
         tokens.set(&path, id, text, NORMAL, 0.0)?;
     }
     let mut seen = HashSet::new();
-    for token in files.tokenizer_added().into_iter().chain(files.config_added()) {
+    for token in files.tokenizer_added()?.into_iter().chain(files.config_added()?) {
         if !seen.insert(token.id) {
             continue;
         }

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use qgguf_gguf::{Metadata, MetadataArray, MetadataValue};
 use serde_json::{Map, Value};
 
+use super::super::config::describe;
 use super::super::{Config, HfError, json};
 use super::Files;
 
@@ -114,20 +116,24 @@ impl Specials {
     }
 }
 
-/// Appends ids, flags and templates.
+/// Appends ids, flags and templates. Returns what the user should know about them.
 pub(super) fn write(
     files: &Files,
     config: &Config,
     n_tokens: usize,
     metadata: &mut Metadata,
-) -> Result<(), HfError> {
+) -> Result<Option<String>, HfError> {
     let mut specials = Specials::default();
     let empty = Map::new();
     let settings = files.config.as_ref().unwrap_or(&empty);
     for (kind, _) in KINDS.iter().take(7) {
-        let found =
-            settings.get(&format!("{kind}_token")).or_else(|| files.map.get(&format!("{kind}_token")));
-        if let Some(text) = found.and_then(content) {
+        let key = format!("{kind}_token");
+        let read = |file: &str, object: &Map<String, Value>| {
+            object.get(&key).map(|token| content(&files.dir.join(file), &key, token)).transpose()
+        };
+        let (first, second) =
+            (read("tokenizer_config.json", settings)?, read("special_tokens_map.json", &files.map)?);
+        if let Some(text) = first.or(second).flatten() {
             specials.texts.insert(kind, text);
         }
     }
@@ -138,13 +144,15 @@ pub(super) fn write(
         specials.post_processor(processor);
     }
     if files.config.is_some() {
+        let added = files.tokenizer_added()?;
+        let added_id = |text: &str| u32::try_from(added.iter().find(|token| token.text == text)?.id).ok();
         for (kind, _) in KINDS {
             if let Some(Value::Bool(add)) = settings.get(&format!("add_{kind}_token"))
                 && specials.add.iter().all(|(k, _)| *k != kind)
             {
                 specials.add(kind, *add);
             }
-            if let Some(id) = specials.text(kind).and_then(|text| files.added_id(text)) {
+            if let Some(id) = specials.text(kind).and_then(added_id) {
                 specials.set_id(kind, id, n_tokens);
             }
         }
@@ -166,58 +174,96 @@ pub(super) fn write(
             metadata.set(&format!("tokenizer.ggml.add_{kind}_token"), MetadataValue::Bool(*add));
         }
     }
+    let templates = templates(&files.dir, settings)?;
     if files.config.is_some() {
-        write_templates(&files.dir, settings, metadata)?;
+        write_templates(templates, metadata);
+        return Ok(None);
     }
-    Ok(())
+    let warning = "a chat template is left out, as llama.cpp does where there is no tokenizer_config.json";
+    Ok((!templates.is_empty()).then(|| format!("{}: {warning}", files.dir.display())))
 }
 
-/// A token's text, given alone or in an object.
-fn content(token: &Value) -> Option<String> {
-    let text = token.as_str().or_else(|| token.get("content")?.as_str());
-    text.map(str::to_owned)
+/// A token's text, given alone or in an object; `None` if there is no such token.
+fn content(path: &Path, key: &str, token: &Value) -> Result<Option<String>, HfError> {
+    let text = match token {
+        Value::Null | Value::Bool(false) => return Ok(None),
+        Value::Object(token) => token.get("content").and_then(Value::as_str),
+        token => token.as_str(),
+    };
+    let wrong = || {
+        let found = describe(token);
+        HfError::file(
+            path,
+            format!("\"{key}\": expected a text or an object with \"content\", found {found}"),
+        )
+    };
+    text.map(|text| Some(text.to_owned())).ok_or_else(wrong)
 }
 
-/// Templates with their names; the one without a name is the default.
+/// Templates with their names; the one without a name is the default. All files are read, those too that
+/// others stand before: one that is broken should not become the template of the next conversion.
 fn templates(dir: &Path, settings: &Map<String, Value>) -> Result<Vec<(String, String)>, HfError> {
-    match settings.get("chat_template") {
-        Some(Value::String(template)) => return Ok(vec![("default".to_owned(), template.clone())]),
-        Some(Value::Array(list)) => {
-            let named = |entry: &Value| {
-                let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
-                Some((text("name")?, text("template")?))
-            };
-            return Ok(list.iter().filter_map(named).collect());
-        }
-        _ => {}
-    }
-    if let Some(template) = json::read_text(&dir.join("chat_template.jinja"))? {
-        let mut all = vec![("default".to_owned(), template)];
-        if let Ok(entries) = fs::read_dir(dir.join("additional_chat_templates")) {
-            let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-            paths.sort();
-            for path in paths.iter().filter(|path| path.extension().is_some_and(|e| e == "jinja")) {
-                let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                if let Some(template) = json::read_text(path)? {
-                    all.push((name, template));
-                }
+    let in_files = template_files(dir)?;
+    let object = template_object(&dir.join("chat_template.json"))?;
+    let in_settings = match settings.get("chat_template") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(template)) => Some(vec![("default".to_owned(), template.clone())]),
+        Some(value) => Some(named_templates(value).ok_or_else(|| {
+            let reason = format!(
+                "\"chat_template\": expected a text or a list of objects with \"name\" and \"template\", found {}",
+                describe(value)
+            );
+            HfError::file(&dir.join("tokenizer_config.json"), reason)
+        })?),
+    };
+    Ok(in_settings.or(in_files).or(object).unwrap_or_default())
+}
+
+/// A list of templates in `tokenizer_config.json`.
+fn named_templates(value: &Value) -> Option<Vec<(String, String)>> {
+    let text = |entry: &Value, key: &str| Some(entry.get(key)?.as_str()?.to_owned());
+    value.as_array()?.iter().map(|entry| Some((text(entry, "name")?, text(entry, "template")?))).collect()
+}
+
+/// `chat_template.jinja`, and further ones in a folder.
+fn template_files(dir: &Path) -> Result<Option<Vec<(String, String)>>, HfError> {
+    let default = json::read_text(&dir.join("chat_template.jinja"))?;
+    let folder = dir.join("additional_chat_templates");
+    let mut paths = Vec::new();
+    match fs::read_dir(&folder) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        entries => {
+            for entry in entries.map_err(HfError::io(&folder))? {
+                paths.push(entry.map_err(HfError::io(&folder))?.path());
             }
         }
-        return Ok(all);
     }
-    let object = json::read_object(&dir.join("chat_template.json"))?;
-    let template = object.as_ref().and_then(|object| object.get("chat_template")).and_then(Value::as_str);
-    Ok(template.map(|text| ("default".to_owned(), text.to_owned())).into_iter().collect())
+    paths.sort();
+    let mut others = Vec::new();
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|e| e == "jinja")) {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        others.extend(json::read_text(path)?.map(|template| (name, template)));
+    }
+    Ok(default.map(|template| [vec![("default".to_owned(), template)], others].concat()))
 }
 
-fn write_templates(
-    dir: &Path,
-    settings: &Map<String, Value>,
-    metadata: &mut Metadata,
-) -> Result<(), HfError> {
+/// `chat_template.json`.
+fn template_object(path: &Path) -> Result<Option<Vec<(String, String)>>, HfError> {
+    let object = json::read_object(path)?;
+    match object.as_ref().and_then(|object| object.get("chat_template")) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(template)) => Ok(Some(vec![("default".to_owned(), template.clone())])),
+        Some(value) => {
+            let found = describe(value);
+            Err(HfError::file(path, format!("\"chat_template\": expected a text, found {found}")))
+        }
+    }
+}
+
+fn write_templates(templates: Vec<(String, String)>, metadata: &mut Metadata) {
     let mut names: Vec<String> = Vec::new();
     let mut default = None;
-    for (name, template) in templates(dir, settings)? {
+    for (name, template) in templates {
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         match name.as_str() {
             "" => {}
@@ -237,5 +283,4 @@ fn write_templates(
     if let Some(template) = default.filter(|template| !template.is_empty()) {
         metadata.set("tokenizer.chat_template", MetadataValue::String(template));
     }
-    Ok(())
 }
