@@ -33,7 +33,7 @@ pub struct ModelArgs {
 }
 
 /// How it is computed. Only `-ctk` and `-ctv` change the results.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Computation")]
 pub struct ComputeArgs {
     /// Threads [default: physical cores that this process may use]

@@ -11,8 +11,9 @@ use super::args::{ComputeArgs, ModelArgs, PromptArgs};
 use super::error::{Failure, Result};
 use super::interrupt;
 use super::load::{self, Loaded};
-use super::output::{check_plot, write_file};
+use super::output::{check_plot, stdout, write_file};
 use super::plot::{HeatMap, Map};
+use super::progress::Progress;
 use super::terminal::{self, note};
 
 /// Show how much attention goes to the first token and to each position itself
@@ -40,6 +41,9 @@ pub struct Args {
     prompt: PromptArgs,
     #[command(flatten)]
     model: ModelArgs,
+    /// Allow a context longer than the one the model was trained with
+    #[arg(long, help_heading = "Model")]
+    beyond_training: bool,
     #[command(flatten)]
     compute: ComputeArgs,
     /// Draw the shares of all heads of these layers as an SVG
@@ -93,7 +97,7 @@ impl Selection {
 /// Runs the subcommand.
 pub fn run(args: &Args, start: Instant) -> Result<()> {
     let text = args.prompt.read()?;
-    let mut loaded = load::load(&args.model, &args.compute, start)?;
+    let mut loaded = load::load_trained(&args.model, &args.compute, args.beyond_training, start)?;
     let inputs = loaded.model.file().paths().chain(args.prompt.file.as_deref());
     check_plot(args.plot.as_deref(), inputs)?;
     let hparams = loaded.model.hparams();
@@ -107,7 +111,7 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
             "the prompt has {} tokens; shares from position {} on need at least {} (a longer prompt, or a smaller --from)",
             tokens.len(),
             args.from,
-            args.from + 1
+            args.from as u128 + 1
         )));
     }
     let recorder = Recorder::attach(&mut loaded.session, args.from, &layers);
@@ -124,7 +128,7 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
         let svg = plot(&loaded, &shares).svg()?;
         write_file(path, |out| Ok(out.write_all(svg.as_bytes())?))?;
     }
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     if args.json {
         print_json(&mut out, &loaded, &tokens, args.from, &shares)?;
     } else {
@@ -138,16 +142,16 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
 fn evaluate(loaded: &mut Loaded, tokens: &[u32], n_ubatch: usize) -> Result<bool> {
     interrupt::listen();
     let running = interrupt::Generation::begin();
-    for (i, batch) in tokens.chunks(n_ubatch).enumerate() {
+    let mut progress = Progress::start(tokens.len(), "token");
+    for batch in tokens.chunks(n_ubatch) {
         if running.interrupted() {
-            return Ok(true);
-        }
-        if tokens.len() > n_ubatch {
-            note!("qgguf: {} of {} tokens", i * n_ubatch, tokens.len());
+            break;
         }
         loaded.session.eval(batch)?;
+        progress.step(batch.len(), &format!("[{}],", loaded.session.tokens().len()));
     }
-    Ok(false)
+    progress.finish(1);
+    Ok(loaded.session.tokens().len() < tokens.len())
 }
 
 /// What both kinds of share are called, and how they are taken.

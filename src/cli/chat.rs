@@ -17,7 +17,7 @@ use super::error::Result;
 use super::generation::{self, GenerationArgs, explain_stop};
 use super::interrupt;
 use super::load::{self, Loaded};
-use super::output::write_file;
+use super::output::{stdout, write_file};
 use super::sampling::SamplingArgs;
 use super::terminal::note;
 
@@ -129,7 +129,7 @@ impl Chat<'_> {
         let generation = &outcome.generation;
         self.conversation.push("assistant", &generation.text);
         if !generation.text.ends_with('\n') {
-            io::stdout().write_all(b"\n")?;
+            stdout().write_all(b"\n")?;
         }
         if !matches!(generation.stop, StopReason::EndOfGeneration(_)) {
             note!("qgguf: stopped: {}", explain_stop(&generation.stop, self.loaded.model.tokenizer()));

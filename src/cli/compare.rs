@@ -12,7 +12,7 @@ use super::error::{Failure, Result};
 use super::evaluation::{self, TextArgs};
 use super::inspect::Summary;
 use super::load::Loaded;
-use super::output::{check_plot, write_file};
+use super::output::{check_plot, stdout, write_file};
 use super::perplexity::report_json;
 use super::plot::{Chart, Line};
 use super::terminal;
@@ -111,9 +111,9 @@ pub fn run(args: &Args) -> Result<()> {
         let object = json!({"file": args.text.name(), "run": outcome.json(&chunks), "models": rows});
         let mut line = serde_json::to_vec(&object)?;
         line.push(b'\n');
-        io::stdout().write_all(&line)?;
+        stdout().write_all(&line)?;
     } else {
-        print_table(&mut io::stdout().lock(), &subjects, &reports)?;
+        print_table(&mut stdout(), &subjects, &reports)?;
     }
     if let Some(path) = &args.plot {
         let chart = chart(&subjects, &reports).svg()?;

@@ -6,6 +6,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 
 use super::error::Result;
+use super::output::stdout;
 
 /// Print a completion script for a shell
 #[derive(clap::Args, Debug)]
@@ -23,5 +24,5 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::Cli::command(), "qgguf", &mut script);
-    Ok(std::io::stdout().write_all(&script)?)
+    Ok(stdout().write_all(&script)?)
 }

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use super::args;
 use super::error::{Context, Failure, Result};
 use super::load;
-use super::output::check_output;
+use super::output::{check_output, stdout};
 use super::split::LimitArgs;
 use super::terminal::{self, note};
 use super::writing::{self, Outcome};
@@ -133,7 +133,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let mut written = writing::write(&files, &write_options)?;
     written.report_overflow("--outtype auto, bf16 and f32 have room for them");
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     if let Some(staging) = staging {
         let verification = Verification { files: &files, kernels, n_threads };
         match args.json {
@@ -277,7 +277,7 @@ fn dry_run(args: &Args, conversion: &Conversion<'_>) -> Result<()> {
     };
     let reports: Vec<TensorReport> = conversion.tensors.iter().map(report).collect();
     let outcome = Outcome::of(&reports);
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     if args.json {
         let mut object = outcome.json();
         object["input"] = args.input.display().to_string().into();

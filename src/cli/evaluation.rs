@@ -11,6 +11,7 @@ use super::error::{Context, Failure, Result};
 use super::interrupt::Generation;
 use super::load::{self, Loaded};
 use super::progress::Progress;
+use super::terminal::note;
 
 /// The context if none is asked for, as llama.cpp has it.
 pub const DEFAULT_CTX: usize = 512;
@@ -31,8 +32,9 @@ pub struct TextArgs {
     /// Allow chunks longer than the context the model was trained with
     #[arg(long)]
     pub beyond_training: bool,
-    /// Changes nothing: chunks are evaluated one after the other, each in whole ubatches
-    #[arg(short, long, value_name = "N", hide = true, value_parser = args::positive)]
+    /// Evaluate at most so many tokens together, if that is less than --ubatch-size; more changes nothing, because
+    /// chunks are evaluated one after the other. The results are the same [default: as --ubatch-size]
+    #[arg(short, long, value_name = "N", value_parser = args::positive)]
     pub batch_size: Option<usize>,
 }
 
@@ -67,16 +69,9 @@ impl TextArgs {
             mlock: false,
             no_mmap: false,
         };
-        let loaded = load::load(&model, compute, start)?;
-        let (n_ctx, trained) = (loaded.model.n_ctx(), loaded.model.hparams().n_ctx_train);
-        if n_ctx > trained && !self.beyond_training {
-            return Err(Failure::text(format!(
-                "{}: expected a context of at most {trained}, which the model was trained with, found {n_ctx} \
-                 (--beyond-training to allow it)",
-                loaded.path.display()
-            )));
-        }
-        Ok(loaded)
+        let ubatch_size = self.batch_size.map_or(compute.ubatch_size, |n| n.min(compute.ubatch_size));
+        let compute = ComputeArgs { ubatch_size, ..compute.clone() };
+        load::load_trained(&model, &compute, self.beyond_training, start)
     }
 
     /// The text in chunks of the model's context.
@@ -90,9 +85,15 @@ impl TextArgs {
         self.limit_after(0, chunks)
     }
 
-    /// At most as many chunks as asked for after the first `skip`.
+    /// At most as many chunks as asked for after the first `skip`; says so if there are not that many.
     pub fn limit_after(&self, skip: usize, chunks: Chunks) -> Result<Chunks, ChunksError> {
-        chunks.select(skip, self.chunks)
+        let found = chunks.len().saturating_sub(skip);
+        let selected = chunks.select(skip, self.chunks)?;
+        if let Some(wanted) = self.chunks.filter(|&wanted| wanted > found) {
+            let after = if skip > 0 { format!(" after the first {skip}") } else { String::new() };
+            note!("qgguf: --chunks {wanted}: there are only {found}{after}");
+        }
+        Ok(selected)
     }
 }
 
@@ -109,7 +110,7 @@ pub fn for_each(chunks: &Chunks, mut each: impl FnMut(&Chunk<'_>) -> Result<Stri
             break;
         }
         let state = each(&chunk)?;
-        progress.step(&state);
+        progress.step(1, &state);
         outcome.n_chunks += 1;
     }
     outcome.seconds = progress.elapsed().as_secs_f64();

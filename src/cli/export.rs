@@ -14,6 +14,7 @@ use qgguf_kernels::Isa;
 use super::args;
 use super::error::{Context, Failure, Result};
 use super::load;
+use super::output::stdout;
 use super::terminal::{self, note};
 use super::writing::{self, Outcome, Written};
 
@@ -87,7 +88,7 @@ pub fn run(args: &Args) -> Result<()> {
     written.report_overflow("--outtype bf16 and f32 have room for them");
 
     let outcome = Outcome::of(&written.reports);
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     if args.json {
         let mut object = outcome.json();
         object["input"] = args.model.display().to_string().into();

@@ -1,6 +1,6 @@
 //! What `run` and `chat` have in common: generation flags, the stream to stdout, timings.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use super::args::EscapeArgs;
 use super::error::Result;
 use super::interrupt;
 use super::load::{Loaded, milliseconds};
+use super::output::stdout;
 use super::terminal::{self, note};
 
 /// Tokens generated from the built-in model when `-n` is not given: it was trained on whole chapters.
@@ -85,7 +86,7 @@ pub fn stream(
     start: Instant,
     show: bool,
 ) -> Result<Outcome> {
-    let mut stdout = io::stdout().lock();
+    let mut stdout = stdout();
     let mut failed = None;
     let mut first_text = None;
     let running = interrupt::Generation::begin();

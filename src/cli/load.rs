@@ -39,6 +39,17 @@ pub struct Loaded {
 
 /// Opens the model of the flags, or the tiny one, and makes a session. Says so on stderr.
 pub fn load(model: &ModelArgs, compute: &ComputeArgs, start: Instant) -> Result<Loaded> {
+    load_trained(model, compute, true, start)
+}
+
+/// [`load`] for measurements, which mean little in a context longer than the model was trained with: that is refused
+/// unless `beyond_training`.
+pub fn load_trained(
+    model: &ModelArgs,
+    compute: &ComputeArgs,
+    beyond_training: bool,
+    start: Instant,
+) -> Result<Loaded> {
     let kernels = kernels(compute.isa)?;
     let is_default = model.model.is_none();
     let path = match &model.model {
@@ -52,6 +63,14 @@ pub fn load(model: &ModelArgs, compute: &ComputeArgs, start: Instant) -> Result<
         tokenizer: TokenizerOptions { pre_override: model.pre.clone() },
     };
     let opened = Arc::new(Model::open(&path, &options)?);
+    let (n_ctx, trained) = (opened.n_ctx(), opened.hparams().n_ctx_train);
+    if n_ctx > trained && !beyond_training {
+        return Err(Failure::text(format!(
+            "{}: expected a context of at most {trained}, which the model was trained with, found {n_ctx} \
+             (--beyond-training to allow it)",
+            path.display()
+        )));
+    }
     let mut session = Session::new(
         opened.clone(),
         &SessionOptions {

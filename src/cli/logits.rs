@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::args::{ComputeArgs, ModelArgs, PromptArgs};
 use super::error::{Context, Result};
 use super::load::{self, Loaded};
-use super::output::{check_output, write_file};
+use super::output::{check_output, stdout, write_file};
 use super::terminal;
 
 /// Print or save the logits after some tokens
@@ -92,7 +92,7 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
     if args.compute.verbose {
         loaded.report_memory();
     }
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     if args.json {
         print_json(&mut out, &loaded, &tokens, &rows)?;
     } else {

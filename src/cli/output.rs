@@ -1,4 +1,4 @@
-//! Output files: complete, or not there at all.
+//! Output files: complete, or not there at all. Whatever cannot be written is named.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -6,21 +6,59 @@ use std::path::{Path, PathBuf};
 
 use super::error::{Context, Failure, Result};
 
+/// A writer whose errors say what could not be written.
+pub struct Named<W> {
+    name: String,
+    out: W,
+}
+
+/// An error of a writer with a name.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {name}: {source}")]
+struct NamedError {
+    name: String,
+    source: io::Error,
+}
+
+impl<W> Named<W> {
+    fn named<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.map_err(|source| io::Error::new(source.kind(), NamedError { name: self.name.clone(), source }))
+    }
+}
+
+impl<W: Write> Write for Named<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let result = self.out.write(bytes);
+        self.named(result)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let result = self.out.flush();
+        self.named(result)
+    }
+}
+
+/// Standard output, for this thread alone.
+pub fn stdout() -> Named<io::StdoutLock<'static>> {
+    Named { name: "standard output".to_owned(), out: io::stdout().lock() }
+}
+
 /// Writes `path` through `write`: beside its place first, then renamed. What is not a regular file (a pipe,
 /// `/dev/stdout`) is written straight away.
 pub fn write_file<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
     let failed = || format!("cannot write {}", path.display());
+    let named = |out| BufWriter::new(Named { name: path.display().to_string(), out });
     if fs::metadata(path).is_ok_and(|m| !m.is_file()) {
-        let mut out = BufWriter::new(OpenOptions::new().write(true).open(path).context(failed())?);
+        let mut out = named(OpenOptions::new().write(true).open(path).context(failed())?);
         let value = write(&mut out)?;
-        out.flush().context(failed())?;
+        out.flush()?;
         return Ok(value);
     }
     let temporary = Temporary::beside(path).context(failed())?;
     let file = File::options().write(true).create_new(true).open(&temporary.0).context(failed())?;
-    let mut out = BufWriter::new(file);
+    let mut out = named(file);
     let value = write(&mut out)?;
-    out.flush().context(failed())?;
+    out.flush()?;
     fs::rename(&temporary.0, path).context(failed())?;
     Ok(value)
 }

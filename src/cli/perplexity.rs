@@ -1,7 +1,8 @@
 //! `qgguf perplexity`: how well a model predicts a text, or how far its predictions are from another model's.
 
+use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use qgguf::evaluate::{
@@ -13,14 +14,14 @@ use super::args::ComputeArgs;
 use super::error::{Failure, Result};
 use super::evaluation::{self, Outcome, TextArgs};
 use super::load::Loaded;
-use super::output::{check_output, write_file};
-use super::terminal::note;
+use super::output::{check_output, stdout, write_file};
+use super::terminal::{self, note};
 
 /// Measure how well a model predicts a text
 ///
 /// The text is cut into chunks of the context's size; the predictions in the second half of each count, as with
 /// llama.cpp's llama-perplexity. The running estimate goes to standard error. With --kl-divergence-base the predictions
-/// are kept in FILE too, in llama.cpp's format; with --kl-divergence they are compared with those in FILE instead.
+/// are kept in a new FILE too, in llama.cpp's format; with --kl-divergence they are compared with those in FILE instead.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -33,11 +34,14 @@ pub struct Args {
     model: Option<PathBuf>,
     #[command(flatten)]
     text: TextArgs,
-    /// Keep all predictions in FILE, or with --kl-divergence read them from there
-    #[arg(long, value_name = "FILE", visible_alias = "save-all-logits", help_heading = "Comparison")]
+    /// Keep all predictions in FILE, which must not exist yet; with --kl-divergence read them from there
+    #[arg(long, value_name = "FILE", group = "base", help_heading = "Comparison")]
     kl_divergence_base: Option<PathBuf>,
+    /// The same, but a FILE that exists is replaced
+    #[arg(long, value_name = "FILE", group = "base", help_heading = "Comparison")]
+    save_all_logits: Option<PathBuf>,
     /// Compare with the predictions in the --kl-divergence-base file; its text is used (one given with -f is checked)
-    #[arg(long, requires = "kl_divergence_base", help_heading = "Comparison")]
+    #[arg(long, requires = "base", help_heading = "Comparison")]
     kl_divergence: bool,
     #[command(flatten)]
     compute: ComputeArgs,
@@ -48,21 +52,43 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args, start: Instant) -> Result<()> {
-    match &args.kl_divergence_base {
-        Some(path) if args.kl_divergence => compare(args, BaseLogits::open(path)?, start),
-        _ => measure(args, start),
+    match args.base() {
+        Some(path) if args.kl_divergence => compare(args, path, start),
+        base => measure(args, base, start),
+    }
+}
+
+impl Args {
+    /// The file of base logits.
+    fn base(&self) -> Option<&Path> {
+        self.kl_divergence_base.as_deref().or(self.save_all_logits.as_deref())
+    }
+}
+
+/// Fails if there is a file already that it took long to make: without --kl-divergence a base is written, and that flag
+/// is easily forgotten.
+fn refuse_replacing(path: &Path) -> Result<()> {
+    match fs::metadata(path) {
+        Ok(old) if old.is_file() && old.len() > 0 => Err(Failure::text(format!(
+            "{}: expected no such file, found one of {}: --kl-divergence to compare with it, --save-all-logits instead \
+             of --kl-divergence-base to replace it",
+            path.display(),
+            terminal::bytes(old.len())
+        ))),
+        _ => Ok(()),
     }
 }
 
 /// The perplexity, and the base logits if they are wanted.
-fn measure(args: &Args, start: Instant) -> Result<()> {
+fn measure(args: &Args, base: Option<&Path>, start: Instant) -> Result<()> {
     let text = args.text.read()?;
     let mut loaded = args.text.load(args.model.as_deref(), None, &args.compute, start)?;
     let chunks = args.text.limit(args.text.cut(&text, &loaded, false)?)?;
-    let (perplexity, running, outcome) = match &args.kl_divergence_base {
+    let (perplexity, running, outcome) = match base {
         None => evaluate(&mut loaded, &chunks, None)?,
         Some(path) => {
             check_output(path, loaded.model.file().paths().chain(args.text.file.as_deref()))?;
+            args.kl_divergence_base.as_deref().map_or(Ok(()), refuse_replacing)?;
             let mut result = None;
             let written = write_file(path, |out| {
                 base_logits::write_header(out, &chunks, loaded.model.hparams().n_vocab)?;
@@ -93,7 +119,7 @@ fn measure(args: &Args, start: Instant) -> Result<()> {
         });
         print_json(&mut object, outcome.json(&chunks), &loaded)?;
     } else if outcome.n_chunks > 0 {
-        let mut out = io::stdout().lock();
+        let mut out = stdout();
         writeln!(out, "Final estimate: PPL = {:.4} +/- {:.5}", estimate.value, estimate.error)?;
     }
     outcome.result()
@@ -133,7 +159,8 @@ fn evaluate(
 }
 
 /// The divergence from the predictions in a file.
-fn compare(args: &Args, mut base: BaseLogits, start: Instant) -> Result<()> {
+fn compare(args: &Args, path: &Path, start: Instant) -> Result<()> {
+    let mut base = BaseLogits::open(path)?;
     if args.text.ctx_size.is_some_and(|n_ctx| n_ctx != base.n_ctx()) {
         return Err(Failure::usage(format!(
             "the base was made with a context of {}: leave -c away, or give the same",
@@ -163,12 +190,12 @@ fn compare(args: &Args, mut base: BaseLogits, start: Instant) -> Result<()> {
     if args.json {
         let mut object = json!({
             "model": loaded.path.display().to_string(),
-            "base": args.kl_divergence_base,
+            "base": path.display().to_string(),
             "statistics": report_json(&report),
         });
         print_json(&mut object, outcome.json(&chunks), &loaded)?;
     } else if outcome.n_chunks > 0 {
-        print_report(&mut io::stdout().lock(), &report)?;
+        print_report(&mut stdout(), &report)?;
     }
     outcome.result()
 }
@@ -203,7 +230,7 @@ fn print_json(object: &mut Value, outcome: Value, loaded: &Loaded) -> Result<()>
     }
     let mut line = serde_json::to_vec(object)?;
     line.push(b'\n');
-    Ok(io::stdout().write_all(&line)?)
+    Ok(stdout().write_all(&line)?)
 }
 
 /// The statistics with the names that the table has.

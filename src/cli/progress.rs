@@ -7,51 +7,53 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::terminal::note;
 
-/// Long work in equal steps.
+/// Long work that can be counted.
 pub struct Progress {
     /// On a terminal.
     bar: Option<ProgressBar>,
-    n_steps: usize,
+    n_units: usize,
     n_done: usize,
     start: Instant,
     unit: &'static str,
 }
 
 impl Progress {
-    /// Work of so many steps, each of which is one `unit`.
-    pub fn start(n_steps: usize, unit: &'static str) -> Progress {
+    /// Work on so many of what is called `unit`.
+    pub fn start(n_units: usize, unit: &'static str) -> Progress {
         let style = format!("{{bar:30}} {{pos}}/{{len}} {unit}s, {{eta}} left  {{wide_msg}}");
         let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(n_steps as u64);
+            let bar = ProgressBar::new(n_units as u64);
             bar.set_style(ProgressStyle::with_template(&style).unwrap_or(ProgressStyle::default_bar()));
             bar.tick();
             bar
         });
-        Progress { bar, n_steps, n_done: 0, start: Instant::now(), unit }
+        Progress { bar, n_units, n_done: 0, start: Instant::now(), unit }
     }
 
-    /// One step is done; `state` stands beside the bar, or is printed as it is.
-    pub fn step(&mut self, state: &str) {
-        self.n_done += 1;
+    /// So many more are done; `state` stands beside the bar, or is printed as it is.
+    pub fn step(&mut self, n: usize, state: &str) {
+        let is_first = self.n_done == 0;
+        self.n_done += n;
         if let Some(bar) = &self.bar {
             bar.set_message(state.trim().trim_end_matches(',').to_owned());
-            return bar.inc(1);
+            return bar.inc(n as u64);
         }
-        if self.n_done == 1 && self.n_steps > 1 {
-            let step = self.start.elapsed();
-            let left = step.saturating_mul((self.n_steps - 1).min(u32::MAX as usize) as u32);
+        if is_first && self.n_done < self.n_units {
+            let time = self.start.elapsed();
+            let left = (self.n_units - self.n_done) as f64 / self.n_done.max(1) as f64;
             note!(
-                "qgguf: {} {}s, {:.2} s each, about {} to go",
-                self.n_steps,
+                "qgguf: {} of {} {}s in {:.2} s, about {} to go",
+                self.n_done,
+                self.n_units,
                 self.unit,
-                step.as_secs_f64(),
-                duration(left)
+                time.as_secs_f64(),
+                duration(time.mul_f64(left))
             );
         }
         let _ = write!(std::io::stderr(), "{state}");
     }
 
-    /// The work is over, or stops here. Says how much was done and how fast: `n` tokens a step.
+    /// The work is over, or stops here. Says how much was done and how fast: `n` tokens a unit.
     pub fn finish(self, n: usize) {
         match &self.bar {
             Some(bar) => bar.finish_and_clear(),
@@ -65,8 +67,8 @@ impl Progress {
                 tokens as f64 / time.as_secs_f64()
             );
         }
-        if self.n_done < self.n_steps {
-            note!("qgguf: interrupted after {} of {} {}s", self.n_done, self.n_steps, self.unit);
+        if self.n_done < self.n_units {
+            note!("qgguf: interrupted after {} of {} {}s", self.n_done, self.n_units, self.unit);
         }
     }
 

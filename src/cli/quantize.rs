@@ -1,7 +1,7 @@
 //! `qgguf quantize`: another quantization of a model.
 
 use std::ffi::OsString;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use qgguf_convert::file_type::FileType;
@@ -16,6 +16,7 @@ use regex::Regex;
 use super::args;
 use super::error::{Context, Failure, Result};
 use super::load;
+use super::output::stdout;
 use super::terminal::{self, note};
 use super::writing::{self, Outcome, Written};
 
@@ -238,7 +239,7 @@ fn dry_run(args: &Args, job: &Job, plan: &Plan<'_>) -> Result<()> {
         })
         .collect();
     let outcome = Outcome::of(&reports);
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     if args.json {
         let mut object = outcome.json();
         object["input"] = job.input.display().to_string().into();
@@ -259,7 +260,7 @@ fn type_name(job: &Job) -> &'static str {
 
 fn print(args: &Args, job: &Job, written: &Written) -> Result<()> {
     let outcome = Outcome::of(&written.reports);
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     if args.json {
         let mut object = outcome.json();
         object["input"] = job.input.display().to_string().into();

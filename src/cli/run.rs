@@ -1,6 +1,6 @@
 //! `qgguf run`: complete one prompt.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Instant;
 
 use serde_json::json;
@@ -11,6 +11,7 @@ use super::error::{Failure, Result};
 use super::generation::{self, GenerationArgs, Outcome};
 use super::interrupt;
 use super::load::{self, Loaded};
+use super::output::stdout;
 use super::sampling::{SamplingArgs, Settings};
 use qgguf::generate::StopReason;
 
@@ -66,7 +67,7 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
     loaded.session.check_prompt(&tokens)?;
 
     interrupt::listen();
-    let mut stdout = io::stdout();
+    let mut stdout = stdout();
     if !args.json && !args.no_display_prompt && !args.wants_template() {
         stdout.write_all(prompt.as_bytes())?;
         stdout.flush()?;
@@ -130,5 +131,5 @@ fn print_json(
     });
     let mut line = serde_json::to_vec(&object)?;
     line.push(b'\n');
-    Ok(io::stdout().write_all(&line)?)
+    Ok(stdout().write_all(&line)?)
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::args::EscapeArgs;
 use super::error::{Context, Failure, Result};
 use super::load;
+use super::output::stdout;
 use super::terminal::{self, note};
 
 /// Print the tokens of a text, or the text of tokens
@@ -79,7 +80,7 @@ pub fn run(args: &Args) -> Result<()> {
     } else {
         tokenizer.encode_bytes(&text, !args.no_bos, !args.no_parse_special)
     };
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     if args.json {
         print_json(&mut out, args, &path.display().to_string(), &tokenizer, &tokens)?;
     } else if args.decode {

@@ -186,11 +186,17 @@ fn what_cannot_be_measured_is_named() {
         ("-p And --layer 4", "there is no layer 4: the model has 4, from 0 to 3"),
         ("-p And --head 0,7", "there is no head 7: the model has 4, from 0 to 3"),
         ("-p And --plot /nonexistent/a.svg --from 0", "cannot write /nonexistent/a.svg"),
+        ("-p And --from 18446744073709551615", "need at least 18446744073709551616"),
+        (
+            "-p And --from 0 -c 2049",
+            "kjv-tiny-Q4_K_M.gguf: expected a context of at most 2048, which the model was trained with, found 2049",
+        ),
     ];
     for (args, expected) in cases {
         let line = failure(&mut qgguf(&format!("attention {args}")), 1);
         assert!(line.contains(expected), "{line}");
     }
+    stdout(&mut qgguf("attention -p And --from 0 -c 2049 --beyond-training"));
     failure(&mut qgguf("attention -p And --layer first"), 2);
     failure(&mut qgguf("attention -p And --layer 1,,2"), 2);
 }

@@ -9,7 +9,9 @@ use qgguf::lab::variant::{Original, Quantized, Selection};
 use qgguf::model::{Model, ModelOptions};
 use qgguf::session::{Session, SessionOptions};
 use qgguf_gguf::dequantize::dequantize_row;
-use qgguf_gguf::{GgmlType, GgufFile};
+use qgguf_gguf::{
+    GgmlType, GgufFile, GgufWriter, Metadata, MetadataArray, MetadataValue, StringArray, TensorSpec,
+};
 use qgguf_kernels::KvType;
 use serde_json::Value;
 
@@ -199,13 +201,76 @@ fn other_files_of_the_model_stand_beside() {
     assert_eq!((tensors.len(), &tensors[0]["tensor"]), (1, &"output.weight".into()));
     // Q6_K.
     assert_eq!(tensors[0]["bytes"], 4096 * 210);
-    let line = failure(&mut run("", &dir.join("../gguf/qwen3-tiny-F16.gguf")), 1);
-    assert!(
-        line.contains(
-            "tensor \"token_embd.weight\": qwen3-tiny-F16.gguf has it as [256, 800], expected [256, 4096]"
+}
+
+#[test]
+fn a_file_of_another_model_is_refused_before_the_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let original = original(dir.path());
+    let said = |original: &Path, beside: &Path| {
+        let mut command = qgguf("lab int4 -n 4 -t 1 --groups 32 -m");
+        let output = command.arg(original).arg("--beside").arg(beside).output().unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(!said.contains("(1 of "), "{said}");
+        said
+    };
+    let absent = said(&original, &dir.path().join("absent.gguf"));
+    assert!(absent.contains("absent.gguf: "), "{absent}");
+    // The same model with one thing changed.
+    let file = GgufFile::open(&original).unwrap();
+    let other = dir.path().join("other.gguf");
+    let changed = |metadata: &dyn Fn(&mut Metadata), tensor: &dyn Fn(&mut TensorSpec)| {
+        let mut all = file.metadata().clone();
+        metadata(&mut all);
+        let mut specs: Vec<TensorSpec> = file.tensors().iter().map(TensorSpec::from).collect();
+        specs.iter_mut().for_each(tensor);
+        let mut writer = GgufWriter::create(&other, 3, &all, &specs).unwrap();
+        (0..specs.len()).for_each(|i| writer.write(file.tensor_at(i).bytes()).unwrap());
+        writer.finish().unwrap();
+        said(&original, &other)
+    };
+    let set = |key: &'static str, value: MetadataValue| {
+        move |metadata: &mut Metadata| _ = metadata.set(key, value.clone())
+    };
+    let tokens = file.metadata().strings("tokenizer.ggml.tokens").unwrap().unwrap();
+    let mut renamed: StringArray =
+        tokens.iter().enumerate().map(|(i, t)| if i == 7 { "x" } else { t }).collect();
+    let vocabulary = |tokens: &StringArray| {
+        set("tokenizer.ggml.tokens", MetadataValue::Array(MetadataArray::String(tokens.clone())))
+    };
+    let same = |_: &mut TensorSpec| ();
+    let turned = |tensor: &mut TensorSpec| {
+        if tensor.name == "blk.3.ffn_up.weight" {
+            tensor.shape.reverse();
+        }
+    };
+    let gone = |tensor: &mut TensorSpec| {
+        if tensor.name == "blk.3.ffn_up.weight" {
+            tensor.name = "blk.9.ffn_up.weight".to_owned();
+        }
+    };
+    let llama = set("general.architecture", MetadataValue::String("llama".to_owned()));
+    let token = changed(&vocabulary(&renamed), &same);
+    renamed.push("one more");
+    for (said, expected) in [
+        (
+            changed(&llama, &same),
+            "expected architecture qwen3 as the original has, found llama: it is another model",
         ),
-        "{line}"
-    );
+        (
+            changed(&vocabulary(&renamed), &same),
+            "expected a vocabulary of 4096 tokens as the original has, found 4097",
+        ),
+        (token, "expected token 7 to be \"(\" as the original has, found x: it is another model"),
+        (
+            changed(&|_| (), &turned),
+            "tensor \"blk.3.ffn_up.weight\": expected [256, 768] as the original has, found [768, 256]",
+        ),
+        (changed(&|_| (), &gone), "tensor \"blk.3.ffn_up.weight\" is missing"),
+    ] {
+        assert!(said.contains(&format!("other.gguf: {expected}")), "{said}");
+    }
 }
 
 #[test]

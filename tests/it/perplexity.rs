@@ -104,7 +104,7 @@ fn threads_ubatch_and_instruction_set_change_no_bit() {
     };
     let expected = run("-t 1", None);
     assert_eq!(expected.as_array().unwrap().len(), 3);
-    for flags in ["-t 2", "-t 3 -ub 7", "-t 1 -ub 33", "-t 2 -b 128"] {
+    for flags in ["-t 2", "-t 3 -ub 7", "-t 1 -ub 33", "-t 2 -b 128", "-t 2 -b 9"] {
         assert_eq!(run(flags, None), expected, "{flags}");
     }
     assert_eq!(run("-t 2 -ub 20", Some("portable")), expected);
@@ -231,6 +231,33 @@ fn small_base(dir: &Path) -> PathBuf {
 }
 
 #[test]
+fn a_base_is_not_replaced_by_mistake() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = small_base(dir.path());
+    let before = fs::read(&base).unwrap();
+    // The flag that is easily forgotten here is --kl-divergence.
+    let again = |flag: &str| {
+        let mut command = perplexity(&tiny_model(), &licence(), "-c 32 --chunks 3");
+        command.arg(flag).arg(&base);
+        command
+    };
+    let line = failure(&mut again("--kl-divergence-base"), 1);
+    assert!(
+        line.contains("base.kld: expected no such file, found one of ")
+            && line.contains("--kl-divergence to compare"),
+        "{line}"
+    );
+    assert!(fs::read(&base).unwrap() == before);
+    stdout(&mut again("--save-all-logits"));
+    assert!(fs::read(&base).unwrap().len() > before.len());
+    // What `mktemp` makes is no base yet.
+    fs::write(&base, "").unwrap();
+    stdout(&mut again("--kl-divergence-base"));
+    assert!(fs::read(&base).unwrap().len() > before.len());
+    failure(again("--save-all-logits").arg("--kl-divergence-base").arg(&base), 2);
+}
+
+#[test]
 fn a_base_serves_its_own_model_best() {
     let dir = tempfile::tempdir().unwrap();
     let base = small_base(dir.path());
@@ -326,6 +353,8 @@ fn a_text_that_does_not_do_is_explained() {
         line.contains("expected a context of at most 2048, which the model was trained with, found 2049"),
         "{line}"
     );
+    let output = perplexity(&tiny_model(), &file, "-c 2049").output().unwrap();
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
     let line = said(&text, "-c 100000 --beyond-training");
     assert!(line.contains("needs at least 200000"), "{line}");
     let line = failure(&mut perplexity(&tiny_model(), &dir.path().join("missing"), ""), 1);
@@ -377,10 +406,23 @@ fn an_interrupt_prints_what_there_is() {
 }
 
 #[test]
+fn a_batch_is_the_largest_ubatch() {
+    let help = stdout(&mut qgguf("perplexity --help"));
+    assert!(help.contains("-b, --batch-size <N>"), "{help}");
+    let ubatch = |flags: &str| {
+        let output =
+            perplexity(&tiny_model(), &licence(), "-c 64 --chunks 1 -v").args(flags.split(' ')).output();
+        let said = stderr(&output.unwrap());
+        said.split("ubatch ").nth(1).unwrap().split(',').next().unwrap().to_owned()
+    };
+    assert_eq!(["-ub 40 -b 16", "-ub 40 -b 2048", "-ub 4096"].map(ubatch), ["16", "40", "4096"]);
+}
+
+#[test]
 fn the_way_is_shown() {
     let output = perplexity(&tiny_model(), &licence(), "-c 64 --chunks 3").output().unwrap();
     let said = stderr(&output);
-    for part in ["3 chunks, ", " to go", "[1]", ",[2]", ",[3]", "192 tokens in ", " tok/s"] {
+    for part in ["1 of 3 chunks in ", " to go", "[1]", ",[2]", ",[3]", "192 tokens in ", " tok/s"] {
         assert!(said.contains(part), "{part} in {said}");
     }
 }

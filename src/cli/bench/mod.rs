@@ -22,7 +22,7 @@ use std::time::Duration;
 use qgguf_kernels::{Isa, Kernels, KvType};
 
 use super::error::{Failure, Result};
-use super::output::{check_plot, write_file};
+use super::output::{check_plot, stdout, write_file};
 use super::terminal::{self, note};
 use super::{interrupt, load, memory};
 use compatibility::Ignored;
@@ -147,7 +147,7 @@ pub fn run(args: &Args) -> Result<()> {
     let machine = Machine { cpu: cpu::name(), isa: kernels.isa().name() };
     note!("qgguf: {}, {}", machine.cpu, machine.isa);
 
-    let mut out = Printer::new(args.output, io::stdout(), &machine, &lists, !args.no_limits);
+    let mut out = Printer::new(args.output, stdout(), &machine, &lists, !args.no_limits);
     let mut err = Printer::new(args.output_err, io::stderr(), &machine, &lists, !args.no_limits);
     out.header()?;
     err.header()?;

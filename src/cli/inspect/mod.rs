@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use qgguf_gguf::{GgufFile, MetadataValue};
 
 use super::error::{Failure, Result};
+use super::output::stdout;
 pub use summary::{Part, Summary};
 
 /// Show what is in a GGUF file
@@ -53,7 +54,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let file = GgufFile::open(&args.file)?;
     let terminal = io::stdout().is_terminal();
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     if let Some(key) = &args.key {
         let value = find_key(&file, key)?;
         match args.json {

@@ -1,6 +1,6 @@
 //! `qgguf lab int4`: what four bits cost, by the size of the group.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::cli::args::threads;
 use crate::cli::error::{Context, Failure, Result};
 use crate::cli::interrupt;
 use crate::cli::load;
-use crate::cli::output::{check_plot, write_file};
+use crate::cli::output::{check_plot, stdout, write_file};
 use crate::cli::terminal::{self, note};
 
 /// Quantize a model's weights to four bits, group by group, and show what that changes
@@ -109,12 +109,13 @@ pub fn run(args: &Args) -> Result<()> {
     let options = ModelOptions { tokenizer, ..ModelOptions::default() };
     let model = Arc::new(source::open(&args.model, &options)?);
     let original = Original::new(model, selection).context(args.model.display())?;
+    let kinds = kinds(args, &original)?;
     let lab = Lab::new(args, kernels, &original, &prompts)?;
     let mut report = Report::new(&args.model, selection, &original, lab.n_predict);
     report.prompts = prompts.iter().zip(&lab.tokens).map(|(p, t)| (p.name.clone(), t.len())).collect();
 
     interrupt::listen();
-    let complete = lab.measure(&kinds(args, &original)?, &original, &options, &mut report)?;
+    let complete = lab.measure(&kinds, &original, &options, &mut report)?;
     report.complete = complete;
     if !complete && report.variants.is_empty() {
         note!("qgguf: interrupted before anything was measured");
@@ -124,7 +125,7 @@ pub fn run(args: &Args) -> Result<()> {
         let svg = report.chart().svg()?;
         write_file(path, |out| Ok(out.write_all(svg.as_bytes())?))?;
     }
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     if args.json {
         serde_json::to_writer(&mut out, &report.json())?;
         writeln!(out)?;
@@ -140,7 +141,13 @@ const FILE_TYPES: [FileType; 2] = [FileType::Q4_0, FileType::Q4_K_M];
 
 /// Everything to compare: group sizes, file types that can be made, other files.
 fn kinds(args: &Args, original: &Original) -> Result<Vec<Kind>> {
-    let int4 = |scheme| args.groups.iter().map(move |&group| Kind::Int4 { scheme, group });
+    let mut groups: Vec<usize> = Vec::new();
+    for &group in &args.groups {
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    let int4 = |scheme| groups.iter().map(move |&group| Kind::Int4 { scheme, group });
     let mut kinds: Vec<Kind> = Scheme::ALL.into_iter().flat_map(int4).collect();
     for file_type in FILE_TYPES {
         match Kind::recipe(file_type, original)? {
@@ -149,7 +156,7 @@ fn kinds(args: &Args, original: &Original) -> Result<Vec<Kind>> {
         }
     }
     for path in &args.beside {
-        kinds.push(Kind::file(path)?);
+        kinds.push(Kind::file(path, original)?);
     }
     Ok(kinds)
 }

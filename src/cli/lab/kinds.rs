@@ -1,20 +1,21 @@
 //! The quantizations that are compared.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
 use qgguf::lab::int4::{Int4Error, Int4Matrix, Scheme};
 use qgguf::lab::theory::gaussian_row_error;
-use qgguf::lab::variant::{EMBEDDINGS, Original, Quantized};
+use qgguf::lab::variant::{EMBEDDINGS, OUTPUT, Original, Quantized};
 use qgguf_convert::file_type::FileType;
 use qgguf_convert::model_shape::ModelShape;
 use qgguf_convert::recipe::{Recipe, file_order};
-use qgguf_gguf::dequantize::{DequantizeError, dequantize_row};
+use qgguf_gguf::dequantize::{DequantizeError, dequantize_row, dequantize_supported};
 use qgguf_gguf::{GgmlType, GgufFile, TensorSpec};
 use qgguf_kernels::{Kernels, QuantizeError, quantizable};
 
-use crate::cli::error::Result;
+use crate::cli::error::{Context, Failure, Result};
 use crate::cli::terminal;
 
 /// A way to quantize a model.
@@ -54,16 +55,20 @@ pub enum KindError {
     Dequantize(#[from] DequantizeError),
     #[error(transparent)]
     File(#[from] qgguf_gguf::Error),
-    /// Another model's file.
-    #[error("{file} has it as {found:?}, expected {expected:?}: a file of another model?")]
-    Shape { file: String, found: Vec<u64>, expected: Vec<u64> },
 }
 
 impl Kind {
     /// Another file of the same model.
-    pub fn file(path: &Path) -> Result<Kind> {
+    ///
+    /// # Errors
+    /// If it is one of another model: of another architecture or vocabulary, or with matrices of other shapes.
+    pub fn file(path: &Path, original: &Original) -> Result<Kind> {
+        let file = GgufFile::open(path)?;
+        check_vocabulary(&file, original.model().file())
+            .and_then(|()| check_matrices(&file, original))
+            .context(path.display())?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Ok(Kind::File { name, file: Arc::new(GgufFile::open(path)?) })
+        Ok(Kind::File { name, file: Arc::new(file) })
     }
 
     /// A file type with what its recipe gives the matrices of a model, or the first type that cannot be made.
@@ -116,14 +121,8 @@ impl Kind {
                 let matrix = Int4Matrix::quantize(weights, n_cols, *group, *scheme)?;
                 Ok(Some(Quantized { n_bytes: matrix.bytes() as u64, weights: matrix.dequantize() }))
             }
-            Kind::File { name, file } => {
-                // Where the output projection is the embeddings, files have it under their name.
-                let found = file.tensor(&matrix.name).map_or(EMBEDDINGS, |_| &matrix.name);
-                let view = file.require_tensor(found)?;
-                if view.shape() != matrix.shape {
-                    let (found, expected) = (view.shape().to_vec(), matrix.shape.clone());
-                    return Err(KindError::Shape { file: name.clone(), found, expected });
-                }
+            Kind::File { file, .. } => {
+                let view = file.require_tensor(name_in(file, &matrix.name))?;
                 dequantized(view.ty(), view.bytes(), weights.len())
             }
             Kind::Recipe { types, .. } => {
@@ -138,6 +137,46 @@ impl Kind {
             }
         }
     }
+}
+
+/// What a matrix is called in a file: where the output projection is the embeddings, it has their name.
+fn name_in<'n>(file: &GgufFile, name: &'n str) -> &'n str {
+    if name == OUTPUT && file.tensor(OUTPUT).is_none() { EMBEDDINGS } else { name }
+}
+
+/// Fails if files are not of the same architecture and for the same tokens.
+fn check_vocabulary(file: &GgufFile, original: &GgufFile) -> Result<()> {
+    let (expected, found) = (original.architecture()?, file.architecture()?);
+    if found != expected {
+        return Err(another_model(format!("architecture {expected}"), found));
+    }
+    let tokens = |file: &GgufFile| file.metadata().strings("tokenizer.ggml.tokens").map(|t| t.cloned());
+    let (expected, found) = (tokens(original)?.unwrap_or_default(), tokens(file)?.unwrap_or_default());
+    if found.len() != expected.len() {
+        return Err(another_model(format!("a vocabulary of {} tokens", expected.len()), found.len()));
+    }
+    match expected.iter().zip(found.iter()).enumerate().find(|(_, (expected, found))| expected != found) {
+        Some((id, (expected, found))) => Err(another_model(format!("token {id} to be {expected:?}"), found)),
+        None => Ok(()),
+    }
+}
+
+/// Fails if the matrices of the original are not there, in the same shapes and readable.
+fn check_matrices(file: &GgufFile, original: &Original) -> Result<()> {
+    for matrix in original.matrices() {
+        let view = file.require_tensor(name_in(file, &matrix.name))?;
+        let failed = match (view.shape() == matrix.shape, dequantize_supported(view.ty())) {
+            (true, true) => continue,
+            (false, _) => another_model(format!("{:?}", matrix.shape), format!("{:?}", view.shape())),
+            (_, false) => DequantizeError::Unsupported(view.ty()).into(),
+        };
+        return Err(failed).context(format!("tensor \"{}\"", matrix.name));
+    }
+    Ok(())
+}
+
+fn another_model(expected: impl Display, found: impl Display) -> Failure {
+    Failure::text(format!("expected {expected} as the original has, found {found}: it is another model"))
 }
 
 fn dequantized(ty: GgmlType, bytes: &[u8], n: usize) -> Result<Option<Quantized>, KindError> {

@@ -126,24 +126,31 @@ impl Report {
         }
     }
 
+    /// Headings of the shares of equal tokens: of the first [`SHORT`] and of all, if these are more.
+    fn equal_headings(&self) -> Vec<String> {
+        let mut lengths = vec![self.n_predict.min(SHORT), self.n_predict];
+        lengths.dedup();
+        lengths.iter().map(|n| format!("equal of {n} %")).collect()
+    }
+
     fn summary(&self) -> Table {
-        let (short, long) = (self.n_predict.min(SHORT), self.n_predict);
-        let mut table = Table::new([
-            "variant".to_owned(),
-            "bytes".to_owned(),
-            "bits".to_owned(),
-            "weights off %".to_owned(),
-            "theory %".to_owned(),
-            "logits off %".to_owned(),
-            "cosine".to_owned(),
-            "same argmax".to_owned(),
-            "diverges after".to_owned(),
-            format!("equal of {short} %"),
-            format!("equal of {long} %"),
-        ]);
+        let equal = self.equal_headings();
+        let n_equal = equal.len();
+        let heading = [
+            "variant",
+            "bytes",
+            "bits",
+            "weights off %",
+            "theory %",
+            "logits off %",
+            "cosine",
+            "same argmax",
+            "diverges after",
+        ];
+        let mut table = Table::new(heading.map(str::to_owned).into_iter().chain(equal));
         for v in &self.variants {
             let before = |c: &Compared| c.difference.first_divergence.unwrap_or(c.difference.n_tokens) as f64;
-            table.row([
+            let cells = [
                 v.kind.name(),
                 v.n_bytes.to_string(),
                 format!("{:.2}", v.bits()),
@@ -153,29 +160,22 @@ impl Report {
                 format!("{:.5}", v.mean(|c| c.difference.cosine)),
                 format!("{} of {}", v.n_same_argmax(), v.answers.len()),
                 format!("{:.1}", v.mean(before)),
-                format!("{:.0}", 100.0 * v.mean(|c| c.equal[0])),
-                format!("{:.0}", 100.0 * v.mean(|c| c.equal[1])),
-            ]);
+            ];
+            let equal = (0..n_equal).map(|i| format!("{:.0}", 100.0 * v.mean(|c| c.equal[i])));
+            table.row(cells.into_iter().chain(equal));
         }
         table
     }
 
     fn by_prompt(&self) -> Table {
-        let (short, long) = (self.n_predict.min(SHORT), self.n_predict);
-        let mut table = Table::new([
-            "variant".to_owned(),
-            "prompt".to_owned(),
-            "tokens".to_owned(),
-            "logits off %".to_owned(),
-            "cosine".to_owned(),
-            "same argmax".to_owned(),
-            "diverges after".to_owned(),
-            format!("equal of {short} %"),
-            format!("equal of {long} %"),
-        ]);
+        let equal_headings = self.equal_headings();
+        let n_equal = equal_headings.len();
+        let heading =
+            ["variant", "prompt", "tokens", "logits off %", "cosine", "same argmax", "diverges after"];
+        let mut table = Table::new(heading.map(str::to_owned).into_iter().chain(equal_headings));
         for v in &self.variants {
             for ((name, n_tokens), Compared { difference: d, equal }) in self.prompts.iter().zip(&v.answers) {
-                table.row([
+                let cells = [
                     v.kind.name(),
                     name.clone(),
                     n_tokens.to_string(),
@@ -183,9 +183,9 @@ impl Report {
                     format!("{:.5}", d.cosine),
                     if d.same_argmax { "yes" } else { "no" }.to_owned(),
                     d.first_divergence.map_or("never".to_owned(), |n| n.to_string()),
-                    format!("{:.0}", 100.0 * equal[0]),
-                    format!("{:.0}", 100.0 * equal[1]),
-                ]);
+                ];
+                let equal = equal[..n_equal].iter().map(|share| format!("{:.0}", 100.0 * share));
+                table.row(cells.into_iter().chain(equal));
             }
         }
         table
