@@ -113,6 +113,16 @@ pub enum QuantizeError {
         /// Tensors that it has.
         n: usize,
     },
+    /// A value of another kind than the one it replaces.
+    #[error("metadata key \"{key}\" cannot be set: expected {expected} as in the model, found {found}")]
+    Override {
+        /// The key.
+        key: String,
+        /// The kind of its value.
+        expected: &'static str,
+        /// The kind of the new value.
+        found: &'static str,
+    },
     /// Layers that are not there.
     #[error("layer {layer} cannot be left out: the model has {n_layer}")]
     Layer {
@@ -149,6 +159,7 @@ impl<'m> Plan<'m> {
         let imatrix = options.imatrix.as_ref().filter(|named| !named.matrix.entries.is_empty());
         let recipe = Recipe { has_imatrix: imatrix.is_some(), ..options.recipe.clone() };
         let mut metadata = metadata(model, recipe.file_type)?;
+        options.overrides.iter().try_for_each(|(key, value)| check_override(&metadata, key, value))?;
         override_all(&mut metadata, &options.overrides);
         let shape = ModelShape::from_metadata(&metadata)?;
         if let Some(&layer) = options.prune_layers.iter().find(|&&layer| layer >= shape.n_layer) {
@@ -193,6 +204,11 @@ impl<'m> Plan<'m> {
         let file_type = recipe.file_type;
         let (allow_requantize, keep_split) = (options.allow_requantize, options.keep_split);
         Ok(Plan { model, file_type, allow_requantize, keep_split, metadata, changes })
+    }
+
+    /// The metadata of the new file.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
     }
 
     /// The tensors, in the order of the new file.
@@ -301,6 +317,31 @@ fn without_extension(path: &Path) -> std::path::PathBuf {
     match path.extension() {
         Some(extension) if extension == "gguf" => path.with_extension(""),
         _ => path.to_owned(),
+    }
+}
+
+/// Whoever reads a key expects the kind of value that it has, of any width; a list may give way to one value for all.
+fn check_override(metadata: &Metadata, key: &str, value: &MetadataValue) -> Result<(), QuantizeError> {
+    let Some(old) = metadata.get(key) else { return Ok(()) };
+    let old = match old {
+        MetadataValue::Array(list) => list.get(0),
+        value => Some(value.clone()),
+    };
+    let (Some(expected), found) = (old.as_ref().map(kind), kind(value)) else { return Ok(()) };
+    if expected == found {
+        return Ok(());
+    }
+    Err(QuantizeError::Override { key: key.to_owned(), expected, found })
+}
+
+/// What a value is, whatever its width.
+fn kind(value: &MetadataValue) -> &'static str {
+    match value {
+        MetadataValue::F32(_) | MetadataValue::F64(_) => "a float",
+        MetadataValue::Bool(_) => "a bool",
+        MetadataValue::String(_) => "a str",
+        MetadataValue::Array(_) => "an array",
+        _ => "an int",
     }
 }
 

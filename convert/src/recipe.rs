@@ -3,6 +3,8 @@
 //! A file type is a base type and a mixture: tensors that matter more get more bits, by their name, their layer and the
 //! shape of the model. The rules, their order and their integer divisions are llama.cpp's, so that files come out the same.
 
+use std::collections::BTreeSet;
+
 use qgguf_gguf::{GgmlType, TensorSpec};
 use regex::Regex;
 
@@ -48,6 +50,33 @@ impl Recipe {
         let Some(file_type) = self.file_type else { return Ok(tensors.iter().map(|t| t.ty).collect()) };
         let mut mixture = Mixture::new(self, file_type, model, tensors);
         tensors.iter().map(|tensor| mixture.type_of(tensor)).collect()
+    }
+
+    /// The patterns of [`Recipe::tensor_types`] that decide the type of no tensor, and why: most likely a slip of the pen.
+    pub fn idle_patterns(&self, tensors: &[&TensorSpec]) -> Vec<(&str, &'static str)> {
+        let decided: BTreeSet<usize> =
+            tensors.iter().filter_map(|tensor| self.deciding_pattern(tensor)).collect();
+        let patterns = self.tensor_types.iter().enumerate().filter(|(i, _)| !decided.contains(i));
+        patterns
+            .map(|(_, (pattern, _))| match tensors.iter().any(|tensor| pattern.is_match(&tensor.name)) {
+                true => (pattern.as_str(), "the tensors with such names get their types from elsewhere"),
+                false => (pattern.as_str(), "no tensor has such a name"),
+            })
+            .collect()
+    }
+
+    /// Which pattern says the type of a tensor.
+    fn deciding_pattern(&self, tensor: &TensorSpec) -> Option<usize> {
+        let mixes = self.file_type.is_some_and(|ty| ty.base().block_size() > 1);
+        let by_flag = match Role::of(&tensor.name) {
+            Role::TokenEmbd => self.token_embedding_type.is_some(),
+            Role::Output => self.output_tensor_type.is_some(),
+            _ => false,
+        };
+        if !mixes || by_flag || !self.quantizes(tensor) {
+            return None;
+        }
+        self.tensor_types.iter().position(|(pattern, _)| pattern.is_match(&tensor.name))
     }
 
     fn quantizes(&self, tensor: &TensorSpec) -> bool {

@@ -19,4 +19,4 @@ pub use file::{GgufFile, TensorInfo, TensorView};
 pub use metadata::{Metadata, MetadataArray, MetadataValue, StringArray};
 pub use split::shard_path;
 pub use types::{GgmlType, file_type_name};
-pub use writer::{CompleteFile, GgufWriter, TensorSpec, WriteError, in_memory, planned};
+pub use writer::{CompleteFile, GgufWriter, TensorSpec, WriteError, follow_links, in_memory, planned};

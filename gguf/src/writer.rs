@@ -84,7 +84,12 @@ impl GgufWriter {
         let sizes =
             tensors.iter().map(|t| (t.name.clone(), size(t).expect("checked for the header"))).collect();
         let io = |source| WriteError::Io { path: path.clone(), source };
-        let path = target(&path).map_err(io)?;
+        // What stands there, if anything, must be a file.
+        let path = match std::fs::metadata(&path) {
+            Ok(old) if !old.is_file() => Err(io::Error::other("not a regular file")),
+            _ => follow_links(&path),
+        }
+        .map_err(io)?;
         let dir = match path.parent() {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),
@@ -198,13 +203,23 @@ impl CompleteFile {
     }
 }
 
-/// Where a file for `path` really goes: what stands there, if anything, must be a file, and a link is followed.
-fn target(path: &Path) -> io::Result<PathBuf> {
+/// Where a file for `path` really goes: a symbolic link is followed, to a file that does not exist yet, too. Links that
+/// lead in a circle are an error.
+pub fn follow_links(path: &Path) -> io::Result<PathBuf> {
+    /// Links that Linux follows.
+    const MAX: usize = 40;
     match std::fs::metadata(path) {
-        Ok(old) if !old.is_file() => Err(io::Error::other("not a regular file")),
-        Ok(_) if path.is_symlink() => std::fs::canonicalize(path),
-        _ => Ok(path.to_owned()),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
     }
+    let mut place = path.to_owned();
+    for _ in 0..MAX {
+        match std::fs::read_link(&place) {
+            Ok(to) => place = place.parent().unwrap_or(Path::new("")).join(to),
+            Err(_) => return Ok(place),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
 }
 
 /// The bytes of a GGUF (version 3) with these tensors. `fill(i, bytes)` writes the data of tensor i, which is zeros before.
@@ -258,14 +273,17 @@ pub fn planned<E: From<WriteError> + From<Error>>(
 
 /// A file in `dir` with the mode that any new file would get there; temporary files are private otherwise.
 fn temporary(dir: &Path) -> io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".qgguf-").suffix(".part");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    builder.tempfile_in(dir)
+    let mut cause = None;
+    let mut create = |path: &Path| {
+        let file = File::options().read(true).write(true).create_new(true).open(path);
+        file.inspect_err(|e| cause = e.raw_os_error())
+    };
+    let made = tempfile::Builder::new().prefix(".qgguf-").suffix(".part").make_in(dir, &mut create);
+    made.map_err(|e| {
+        // Nobody has heard of the file's name, which the error has: the folder is what matters.
+        let e = cause.map_or(e, io::Error::from_raw_os_error);
+        io::Error::new(e.kind(), format!("cannot create a file in {}: {e}", dir.display()))
+    })
 }
 
 /// A file that replaces another keeps the other's permissions.

@@ -16,7 +16,7 @@ use qgguf_convert::hf::convert::{Conversion, Options, Source};
 use qgguf_convert::hf::verify;
 use qgguf_convert::pipeline::{OutputFile, OutputTensor, TensorReport, WriteOptions};
 use qgguf_convert::split::{self, SplitKeyOrder};
-use qgguf_gguf::{GgufFile, Metadata, TensorSpec};
+use qgguf_gguf::{GgufFile, Metadata, TensorSpec, follow_links};
 use qgguf_kernels::{Isa, Kernels};
 use tempfile::TempDir;
 
@@ -32,7 +32,8 @@ use super::writing::{self, Outcome};
 ///
 /// Keys, values, tensors and bytes are those of llama.cpp's converter; with a recipe as q4_k_m, those of llama-quantize
 /// after it. Rows are streamed, so that a model of any size takes little memory. The output appears when it is complete; until
-/// then, and if anything goes wrong, an older file of that name stays as it is.
+/// then, and if anything goes wrong, an older file of that name stays as it is. If the output is a symbolic link, the file
+/// that it leads to is replaced.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 INPUT is a folder with config.json and *.safetensors, a .safetensors file in such a folder, or the id of a repository
@@ -171,7 +172,7 @@ impl Staging {
         for file in &*files {
             check_output(&file.path, [])?;
             // The target of a link is replaced, not the link.
-            places.push(file.path.canonicalize().unwrap_or_else(|_| file.path.clone()));
+            places.push(follow_links(&file.path).context(file.path.display())?);
             if places.iter().any(|place| place.metadata().is_ok_and(|m| !m.is_file())) {
                 let reason = format!("cannot write {}: not a regular file", file.path.display());
                 return Err(Failure::text(reason));

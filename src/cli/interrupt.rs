@@ -1,4 +1,4 @@
-//! Ctrl-C: the first one stops the generation, the next one the command.
+//! Signals. Ctrl-C: the first one stops the generation, the next one the command.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -19,6 +19,18 @@ pub fn listen() {
             std::process::exit(130);
         }
     });
+}
+
+/// From now on a file that would become larger than allowed (`ulimit -f`) is an error like a full disk, and not the end of the
+/// command, which would leave half a file behind.
+pub fn outlive_file_size_limit() {
+    #[cfg(unix)]
+    {
+        use std::sync::atomic::AtomicBool;
+        /// The write that failed says it, too; nobody looks here.
+        static RECEIVED: AtomicBool = AtomicBool::new(false);
+        let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, &RECEIVED);
+    }
 }
 
 /// A generation during which Ctrl-C means "stop that".

@@ -115,6 +115,7 @@ enum Command {
 /// Runs the command and returns its exit code.
 pub fn main() -> ExitCode {
     let start = Instant::now();
+    interrupt::outlive_file_size_limit();
     let cli = match Cli::try_parse_from(args::rewrite(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => {

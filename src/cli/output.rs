@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use qgguf_gguf::follow_links;
+
 use super::error::{Context, Failure, Result};
 
 /// A writer whose errors say what could not be written.
@@ -43,8 +45,8 @@ pub fn stdout() -> Named<io::StdoutLock<'static>> {
     Named { name: "standard output".to_owned(), out: io::stdout().lock() }
 }
 
-/// Writes `path` through `write`: beside its place first, then renamed. What is not a regular file (a pipe,
-/// `/dev/stdout`) is written straight away.
+/// Writes `path` through `write`: beside its place first, then renamed; a symbolic link is followed. What is not a regular
+/// file (a pipe, `/dev/stdout`) is written straight away.
 pub fn write_file<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
     let failed = || format!("cannot write {}", path.display());
     let named = |out| BufWriter::new(Named { name: path.display().to_string(), out });
@@ -54,12 +56,13 @@ pub fn write_file<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T
         out.flush()?;
         return Ok(value);
     }
-    let temporary = Temporary::beside(path).context(failed())?;
+    let place = follow_links(path).context(failed())?;
+    let temporary = Temporary::beside(&place).context(failed())?;
     let file = File::options().write(true).create_new(true).open(&temporary.0).context(failed())?;
     let mut out = named(file);
     let value = write(&mut out)?;
     out.flush()?;
-    fs::rename(&temporary.0, path).context(failed())?;
+    fs::rename(&temporary.0, &place).context(failed())?;
     Ok(value)
 }
 
@@ -86,7 +89,8 @@ pub fn check_output<'p>(path: &Path, inputs: impl IntoIterator<Item = &'p Path>)
     if path.is_dir() {
         return Err(io::Error::from(io::ErrorKind::IsADirectory)).context(failed());
     }
-    let temporary = Temporary::beside(path).context(failed())?;
+    let place = follow_links(path).context(failed())?;
+    let temporary = Temporary::beside(&place).context(failed())?;
     File::options().write(true).create_new(true).open(&temporary.0).context(failed())?;
     Ok(())
 }
@@ -144,5 +148,25 @@ mod tests {
     fn an_impossible_place_is_named() {
         let failed = write_file(Path::new("/nonexistent/out"), |_| Ok(())).unwrap_err().line();
         assert!(failed.starts_with("cannot write /nonexistent/out: "), "{failed}");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn links_are_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for (target, link) in [("file", "link"), ("circle", "circle")] {
+            std::os::unix::fs::symlink(target, path(link)).unwrap();
+        }
+        for text in ["new", "newer"] {
+            write_file(&path("link"), |out| Ok(out.write_all(text.as_bytes())?)).unwrap();
+            assert_eq!(fs::read(path("file")).unwrap(), text.as_bytes());
+        }
+        assert!(path("link").is_symlink());
+        let circle = path("circle");
+        let expected = format!("cannot write {}: Too many levels of symbolic links", circle.display());
+        let failed = [write_file(&circle, |_| Ok(())), check_output(&circle, [])];
+        assert!(failed.into_iter().all(|result| result.unwrap_err().line().starts_with(&expected)));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
     }
 }

@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use qgguf::model::{Model, ModelOptions};
 use qgguf_convert::file_type::FileType;
 use qgguf_convert::imatrix::Imatrix;
 use qgguf_convert::pipeline::{TensorReport, WriteOptions};
 use qgguf_convert::quantize::{NamedImatrix, Plan, QuantizeOptions};
 use qgguf_convert::recipe::Recipe;
-use qgguf_gguf::{GgmlType, GgufFile, MetadataValue};
+use qgguf_gguf::{GgmlType, GgufFile, MetadataValue, TensorSpec, planned};
 use qgguf_kernels::Isa;
 use regex::Regex;
 
@@ -24,7 +25,8 @@ use super::writing::{self, Outcome, Written};
 ///
 /// The bytes are those of llama-quantize, whatever the number of threads and the instruction set. Tensors are streamed, so
 /// that a model of any size takes little memory. The output appears when it is complete; until then, and if anything
-/// goes wrong, an older file of that name stays as it is.
+/// goes wrong, an older file of that name stays as it is. If the output is a symbolic link, the file that it leads to is
+/// replaced.
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "qgguf quantize [OPTIONS] <IN.gguf> [OUT.gguf] <TYPE> [THREADS]",
@@ -106,6 +108,10 @@ pub fn run(args: &Args) -> Result<()> {
     let options = options(args, &job)?;
     let model = GgufFile::open(&job.input)?;
     let plan = Plan::new(&model, &options).context(job.input.display())?;
+    mention_idle_patterns(&plan, &options.recipe);
+    if !(args.override_kv.is_empty() && args.prune_layers.is_empty()) {
+        check_still_opens(&job.input, &plan)?;
+    }
     if args.dry_run {
         return dry_run(args, &job, &plan);
     }
@@ -206,6 +212,31 @@ fn imatrix(args: &Args, path: &Path) -> Result<NamedImatrix> {
             && !has_one(name, &args.exclude_weights)
     });
     Ok(NamedImatrix { name: path.display().to_string(), matrix })
+}
+
+fn mention_idle_patterns(plan: &Plan<'_>, recipe: &Recipe) {
+    let specs: Vec<&TensorSpec> = plan.changes().iter().map(|change| &change.spec).collect();
+    for (pattern, reason) in recipe.idle_patterns(&specs) {
+        note!("qgguf: warning: --tensor-type {}: {reason}", terminal::escape(pattern));
+    }
+}
+
+/// A model that this runtime can open must not become one that it cannot.
+fn check_still_opens(input: &Path, plan: &Plan<'_>) -> Result<()> {
+    let options = ModelOptions::default();
+    if Model::from_file(GgufFile::open(input)?, &options).is_err() {
+        return Ok(());
+    }
+    let specs: Vec<TensorSpec> = plan.changes().iter().map(|change| change.spec.clone()).collect();
+    let Some(file) = planned::<Failure>(input, plan.metadata(), &specs)? else { return Ok(()) };
+    match Model::from_file(file, &options) {
+        Ok(_) => Ok(()),
+        Err(e) => {
+            let context =
+                format!("{}: with --override-kv or --prune-layers it could not be opened", input.display());
+            Err(e).context(context)
+        }
+    }
 }
 
 fn mention_missing_importance(plan: &Plan<'_>, imatrix: Option<&NamedImatrix>) {

@@ -580,3 +580,32 @@ fn codebook_types_are_refused_at_once() {
         assert!(line.starts_with(&expected), "{line}");
     }
 }
+
+#[test]
+#[cfg(unix)]
+fn a_link_is_followed_and_a_circle_of_links_refused() {
+    use std::os::unix::fs::symlink;
+    let Some(fixtures) = fixtures("convert links") else { return };
+    let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
+    let path = |name: &str| checkpoint.dir.path().join("out").join(name);
+    fs::write(path("old.gguf"), "old").unwrap();
+    symlink("old.gguf", path("link")).unwrap();
+    symlink("circle", path("circle")).unwrap();
+    for flags in ["", "--verify"] {
+        fs::write(path("old.gguf"), "old").unwrap();
+        stdout(checkpoint.command(flags).arg("-o").arg(path("link")));
+        assert!(path("link").symlink_metadata().unwrap().is_symlink());
+        qgguf_gguf::GgufFile::open(path("old.gguf")).unwrap();
+        let line = failure(checkpoint.command(flags).arg("-o").arg(path("circle")), 1);
+        assert!(line.contains("circle: Too many levels of symbolic links"), "{line}");
+        assert!(path("circle").symlink_metadata().unwrap().is_symlink());
+        let missing = path("nowhere/model.gguf");
+        let line = failure(checkpoint.command(flags).arg("-o").arg(&missing), 1);
+        assert!(line.contains(&missing.display().to_string()), "{line}");
+        assert!(
+            line.ends_with("No such file or directory (os error 2)") && !line.contains(".part"),
+            "{line}"
+        );
+    }
+    assert_eq!(fs::read_dir(path("")).unwrap().count(), 3);
+}

@@ -383,19 +383,161 @@ fn a_full_disk_costs_nothing_but_the_attempt() {
     let dir = tempfile::tempdir().unwrap();
     let (model, out) = (small_model(dir.path(), 65_536), dir.path().join("out.gguf"));
     fs::write(&out, "old").unwrap();
-    // A limit on the size of files stands for the disk; the signal that comes with it would end the process.
-    let script = "trap '' XFSZ; ulimit -f 100; exec \"$0\" \"$@\"";
-    let output = std::process::Command::new("sh")
-        .args(["-c", script, env!("CARGO_BIN_EXE_qgguf"), "quantize"])
-        .args([&model, &out])
-        .arg("F16")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let expected = format!("qgguf: {}: File too large (os error 27)", out.display());
-    assert_eq!(stderr(&output).lines().last(), Some(expected.as_str()));
-    assert_eq!(fs::read(&out).unwrap(), b"old");
-    assert_eq!(listing(dir.path()), ["model.gguf", "out.gguf"]);
+    // A limit on the size of files stands for the disk; the signal that comes with it ends a process that does nothing
+    // about it.
+    for ignored in ["", "trap '' XFSZ; "] {
+        let script = format!("{ignored}ulimit -f 100; exec \"$0\" \"$@\"");
+        let output = std::process::Command::new("sh")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_qgguf"), "quantize"])
+            .args([&model, &out])
+            .arg("F16")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let expected = format!("qgguf: {}: File too large (os error 27)", out.display());
+        assert_eq!(stderr(&output).lines().last(), Some(expected.as_str()));
+        assert_eq!(fs::read(&out).unwrap(), b"old");
+        assert_eq!(listing(dir.path()), ["model.gguf", "out.gguf"]);
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn links_are_followed_and_circles_refused() {
+    use std::os::unix::fs::symlink;
+    let dir = tempfile::tempdir().unwrap();
+    let (model, path) = (small_model(dir.path(), 64), |name: &str| dir.path().join(name));
+    fs::create_dir(path("sub")).unwrap();
+    fs::write(path("sub/old.gguf"), "old").unwrap();
+    for (target, link) in
+        [("old.gguf", "sub/b"), ("sub/b", "a"), ("sub/new.gguf", "dangling"), ("x", "y"), ("y", "x")]
+    {
+        symlink(target, path(link)).unwrap();
+    }
+    let is_link = |name: &str| path(name).symlink_metadata().unwrap().is_symlink();
+    // The file at the end is replaced, or made, and the links stay.
+    for (link, place) in [("a", "sub/old.gguf"), ("dangling", "sub/new.gguf")] {
+        stdout(&mut quantize("", &[&model, &path(link)], "F16"));
+        assert!(is_link(link) && is_link("sub/b"));
+        assert_eq!(inspect(&path(place))["file_type"], "F16");
+    }
+    assert_eq!(listing(&path("sub")), ["b", "new.gguf", "old.gguf"]);
+    let error = failure(&mut quantize("", &[&model, &path("x")], "F16"), 1);
+    assert!(
+        error.starts_with(&format!("qgguf: {}: Too many levels of symbolic links", path("x").display())),
+        "{error}"
+    );
+    assert!(is_link("x") && is_link("y"));
+    assert_eq!(listing(dir.path()), ["a", "dangling", "model.gguf", "sub", "x", "y"]);
+}
+
+#[test]
+fn a_missing_folder_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path(), 64);
+    let error =
+        failure(quantize("", &[&model, Path::new("nowhere/out.gguf")], "F16").current_dir(dir.path()), 1);
+    let expected =
+        "qgguf: nowhere/out.gguf: cannot create a file in nowhere: No such file or directory (os error 2)";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn patterns_that_decide_nothing_are_mentioned() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, out) = (small_model(dir.path(), 256), dir.path().join("out.gguf"));
+    let warnings = |flags: &str, ty: &str| {
+        let output = quantize(flags, &[&model, &out], ty).output().unwrap();
+        assert!(output.status.success());
+        let text = stderr(&output);
+        let lines = text.lines().filter_map(|line| line.strip_prefix("qgguf: warning: --tensor-type "));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    const NO_NAME: &str = ": no tensor has such a name";
+    const ELSEWHERE: &str = ": the tensors with such names get their types from elsewhere";
+    assert_eq!(
+        warnings("--tensor-type attn_q=q8_0 --tensor-type ffn_up=q4_0", "Q4_K_M"),
+        [format!("ffn_up{NO_NAME}")]
+    );
+    assert_eq!(
+        warnings(
+            "--tensor-type output_norm=q8_0 --tensor-type attn=q8_0 --tensor-type attn_v=q4_0",
+            "Q4_K_M"
+        ),
+        [format!("output_norm{ELSEWHERE}"), format!("attn_v{ELSEWHERE}")]
+    );
+    assert_eq!(
+        warnings("--token-embedding-type q8_0 --tensor-type token_embd=q4_0", "Q4_K_M"),
+        [format!("token_embd{ELSEWHERE}")]
+    );
+    assert_eq!(warnings("--tensor-type attn=q8_0", "F16"), [format!("attn{ELSEWHERE}")]);
+    let list = dir.path().join("types");
+    fs::write(&list, "attn_q=q4_0 gate=q4_1").unwrap();
+    let flags = format!("--dry-run --tensor-type-file {}", list.display());
+    assert_eq!(warnings(&flags, "Q8_0"), [format!("gate{NO_NAME}")]);
+}
+
+#[test]
+fn metadata_that_would_break_the_model_is_refused() {
+    let Some(fixtures) = fixtures("metadata_that_would_break_the_model_is_refused") else { return };
+    let (model, out) = (fixtures.join("gguf/mistral-tiny-F32.gguf"), tempfile::tempdir().unwrap());
+    let path = out.path().join("out.gguf");
+    let refused = |flags: &str| {
+        let error = failure(&mut quantize(flags, &[&model, &path], "Q8_0"), 1);
+        assert!(listing(out.path()).is_empty());
+        error.replace(&format!("qgguf: {}: ", model.display()), "")
+    };
+    for (flag, key, expected, found) in [
+        ("llama.block_count=str:x", "llama.block_count", "an int", "a str"),
+        ("llama.rope.freq_base=int:10000", "llama.rope.freq_base", "a float", "an int"),
+        ("general.name=bool:true", "general.name", "a str", "a bool"),
+        ("tokenizer.ggml.tokens=int:1", "tokenizer.ggml.tokens", "a str", "an int"),
+    ] {
+        assert_eq!(
+            refused(&format!("--override-kv {flag}")),
+            format!(
+                "metadata key \"{key}\" cannot be set: expected {expected} as in the model, found {found}"
+            )
+        );
+    }
+    // Of the right kind, or of a key that the model does not have.
+    const WITH: &str = "with --override-kv or --prune-layers it could not be opened: ";
+    for (flag, reason) in [
+        (
+            "llama.attention.head_count_kv=int:3",
+            "metadata key \"llama.attention.head_count\": expected at least one, query heads a multiple of key/value heads",
+        ),
+        (
+            "llama.rope.scaling.type=str:spiral",
+            "metadata key \"llama.rope.scaling.type\": expected none, linear, yarn",
+        ),
+        ("llama.attention.scale=str:x", "metadata key \"llama.attention.scale\": expected f32, found string"),
+        (
+            "llama.block_count=int:1",
+            "architecture \"llama\" has no use for tensor \"blk.1.attn_k.weight\" (and 17 more)",
+        ),
+        ("tokenizer.ggml.model=str:foo", "tokenizer.ggml.model: expected one of llama, gpt2"),
+        (
+            "tokenizer.ggml.tokens=str:x",
+            "metadata key \"tokenizer.ggml.tokens\": expected array of string, found string",
+        ),
+    ] {
+        let error = refused(&format!("--override-kv {flag}"));
+        assert!(error.starts_with(&format!("{WITH}{reason}")), "{error}");
+    }
+    assert_eq!(
+        refused("--prune-layers 0,1,2"),
+        format!("{WITH}metadata key \"llama.block_count\": expected 1 to 512, found 0")
+    );
+    // What does no harm is set, also in a model that cannot be opened anyway.
+    stdout(&mut quantize(
+        "--override-kv llama.context_length=int:64 --override-kv x.y=str:z",
+        &[&model, &path],
+        "Q8_0",
+    ));
+    assert_eq!(inspect(&path)["metadata"]["llama.context_length"]["value"], 64);
+    let small = small_model(out.path(), 64);
+    stdout(&mut quantize("--override-kv llama.context_length=str:x", &[&small, &path], "F16"));
 }
 
 #[test]
