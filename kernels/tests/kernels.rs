@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use qgguf_gguf::GgmlType;
 use qgguf_gguf::dequantize::dequantize_row;
-use qgguf_kernels::{Compute, Isa, Kernels, MatmulJob, Matrix, sin_cos};
+use qgguf_kernels::{Compute, Isa, IsaError, Kernels, MatmulJob, Matrix, sin_cos};
 
 mod common;
 use common::{Random, assert_same_bits, ulps};
@@ -102,8 +102,11 @@ fn products_are_the_same_bits_on_every_instruction_set_and_thread_count() {
             }
         }
     }
-    for isa in Isa::ALL.into_iter().filter(|isa| Kernels::new(*isa).is_err()) {
-        eprintln!("SKIPPED {isa} kernels: {}", Kernels::new(isa).err().unwrap());
+    for error in Isa::ALL.into_iter().filter_map(|isa| Kernels::new(isa).err()) {
+        // Those of other architectures are no part of this one's tests.
+        if !matches!(error, IsaError::Missing { feature: "x86_64" | "aarch64", .. }) {
+            eprintln!("SKIPPED kernels: {error}");
+        }
     }
 }
 
