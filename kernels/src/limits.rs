@@ -11,7 +11,7 @@ use memmap2::MmapMut;
 
 use crate::Compute;
 use crate::simd::Simd;
-use crate::weights::Quad;
+use crate::weights::{COLUMNS, Quad};
 
 /// Bytes that a thread reads at a time.
 const PART: usize = 1 << 20;
@@ -19,10 +19,10 @@ const PART: usize = 1 << 20;
 const TIME: Duration = Duration::from_millis(250);
 const MIN_PASSES: usize = 3;
 
-/// A round multiplies these by one another: the codes of so many tokens with so many vectors of weights, a quad of
-/// both at a time. It stays in the first-level cache, and 4-bit weights can be summed that long in i16.
-pub(crate) const TOKENS: usize = 4;
-pub(crate) const WEIGHTS: usize = 2;
+/// A round multiplies these by one another: so many quads of weights and the codes of so many tokens, as many of
+/// them at a time as meet a tile. It stays in the first-level cache, and 4-bit weights can be summed that long in
+/// i16.
+pub(crate) const TOKENS: usize = 8;
 pub(crate) const QUADS: usize = 8;
 /// Vectors of a round of floats.
 pub(crate) const VECTORS: usize = 40;
@@ -58,15 +58,15 @@ pub fn read_bandwidth(compute: &Compute, n_bytes: usize) -> io::Result<f64> {
 /// Multiply-adds of bytes per second that the threads of `compute` sustain together, out of the first-level cache.
 pub fn multiply_add_rate(compute: &Compute) -> f64 {
     let table = compute.kernels.table();
-    let codes = [[0x01ff_01ff; QUADS]; TOKENS];
-    let weights = Aligned([[[1; 64]; QUADS]; WEIGHTS]);
+    let codes = [[1; COLUMNS]; TOKENS];
+    let weights = Aligned([[1; 64]; QUADS]);
     let seconds = best_pass(|| {
         compute.team.run(TASKS * compute.n_threads(), |_| {
             // SAFETY: the table belongs to this CPU.
             black_box(unsafe { (table.multiply_bytes)(&codes, &weights.0, ROUNDS) });
         });
     });
-    (TASKS * compute.n_threads() * ROUNDS * TOKENS * WEIGHTS * QUADS * 64) as f64 / seconds
+    (TASKS * compute.n_threads() * ROUNDS * TOKENS * QUADS * 64) as f64 / seconds
 }
 
 /// Multiply-adds of f32 per second that the threads of `compute` sustain together, out of the first-level cache:
@@ -113,52 +113,45 @@ pub(crate) fn read<S: Simd>(s: S, x: &[u8]) -> u8 {
     bytes.into_iter().fold(0, |all, byte| all | byte)
 }
 
-/// The sum of the products of every code and every weight in the same place of a quad, `rounds` times over.
+/// The sum of the products of every weight and the code of every token that it meets, `rounds` times over.
 #[inline(always)]
 pub(crate) fn multiply_bytes<S: Simd>(
     s: S,
-    codes: &[[i32; QUADS]; TOKENS],
-    weights: &[[Quad; QUADS]; WEIGHTS],
+    codes: &[[i8; COLUMNS]; TOKENS],
+    weights: &[Quad; QUADS],
     rounds: usize,
 ) -> i32 {
-    // As many sums as the registers hold.
     if S::TOKENS >= 8 {
-        multiply_tokens::<S, TOKENS>(s, codes, weights, rounds)
+        multiply_tokens::<S, 8>(s, codes, weights, rounds)
     } else {
-        multiply_tokens::<S, { TOKENS / 2 }>(s, codes, weights, rounds)
+        multiply_tokens::<S, 4>(s, codes, weights, rounds)
     }
 }
 
 #[inline(always)]
-fn multiply_tokens<S: Simd, const N: usize>(
+fn multiply_tokens<S: Simd, const T: usize>(
     s: S,
-    codes: &[[i32; QUADS]; TOKENS],
-    weights: &[[Quad; QUADS]; WEIGHTS],
+    codes: &[[i8; COLUMNS]; TOKENS],
+    weights: &[Quad; QUADS],
     rounds: usize,
 ) -> i32 {
-    let mut sums = [[s.splat_lanes(0); WEIGHTS]; N];
+    let mut sums = [s.splat_lanes(0); T];
     for _ in 0..rounds {
         // Each round reads everything anew, so that none of its work can be left out.
         let weights = black_box(weights);
-        for codes in black_box(codes).as_chunks::<N>().0 {
-            let mut chains = sums.map(|sums| sums.map(|sum| s.chain_start(sum)));
-            for i in 0..QUADS {
-                let w = weights.each_ref().map(|weights| s.lanes(&weights[i]));
-                for (chains, codes) in chains.iter_mut().zip(codes) {
-                    for (chain, &w) in chains.iter_mut().zip(&w) {
-                        *chain = s.chain(*chain, w, codes[i]);
-                    }
-                }
+        for codes in black_box(codes).as_chunks::<T>().0 {
+            let mut chains = sums;
+            for t in 0..T {
+                chains[t] = s.chain_start(sums[t]);
             }
-            for (sums, chains) in sums.iter_mut().zip(chains) {
-                for (sum, chain) in sums.iter_mut().zip(chains) {
-                    *sum = s.chain_end(*sum, chain);
-                }
+            s.chains(false, weights, 0, &codes.each_ref(), &mut chains);
+            for t in 0..T {
+                sums[t] = s.chain_end(sums[t], chains[t]);
             }
         }
     }
     let mut total = 0i32;
-    for sum in sums.into_iter().flatten() {
+    for sum in sums {
         let mut lanes = [0; 64];
         s.store_lanes(sum, &mut lanes);
         let lanes = lanes.as_chunks::<4>().0.iter().map(|&lane| i32::from_le_bytes(lane));
@@ -212,19 +205,17 @@ mod tests {
 
     #[test]
     fn the_measured_loops_do_the_work_they_are_counted_for() {
-        let codes: [[[i8; 4]; QUADS]; TOKENS] = std::array::from_fn(|t| {
-            std::array::from_fn(|i| std::array::from_fn(|j| (13 * t + 7 * i + j) as i8 - 40))
-        });
-        let weights: [[Quad; QUADS]; WEIGHTS] = std::array::from_fn(|k| {
-            std::array::from_fn(|i| std::array::from_fn(|j| ((k + 5 * i + 3 * j) % 16) as u8))
-        });
+        let codes: [[i8; COLUMNS]; TOKENS] =
+            std::array::from_fn(|t| std::array::from_fn(|i| (((13 * t + 7 * i) % 255) as i16 - 127) as i8));
+        let weights: [Quad; QUADS] =
+            std::array::from_fn(|i| std::array::from_fn(|j| ((5 * i + 3 * j) % 16) as u8));
         let mut expected = 0;
-        for (codes, weights) in codes.iter().flat_map(|codes| weights.iter().map(move |w| (codes, w))) {
+        for codes in &codes {
             for (i, weights) in weights.iter().enumerate() {
-                expected += (0..64).map(|j| i32::from(weights[j]) * i32::from(codes[i][j % 4])).sum::<i32>();
+                expected +=
+                    (0..64).map(|j| i32::from(weights[j]) * i32::from(codes[4 * i + j % 4])).sum::<i32>();
             }
         }
-        let codes = codes.map(|codes| codes.map(|quad| i32::from_le_bytes(quad.map(|code| code as u8))));
         let values: [[f32; 16]; VECTORS] = std::array::from_fn(|i| std::array::from_fn(|j| (i + j) as f32));
         let factors: [f32; 16] = std::array::from_fn(|i| i as f32);
         let float_expected: f32 =

@@ -38,7 +38,10 @@ pub(super) mod words {
 /// AVX2 with AVX-VNNI.
 pub(super) mod vnni {
     type Token = super::Avx2<{ super::dot::VNNI }>;
-    crate::isa::isa_table!(Token, detect: is_x86_feature_detected, "avx2", "fma", "f16c", "avxvnni");
+    crate::isa::isa_table!(
+        Token, products beside: super::words::TABLE, detect: is_x86_feature_detected,
+        "avx2", "fma", "f16c", "avxvnni"
+    );
 }
 
 /// The two registers that hold 16 lanes.
@@ -456,5 +459,8 @@ unsafe fn dpbusd_of_words(sums: __m256i, w: __m256i, a: __m256i) -> __m256i {
 #[cfg(test)]
 pub(super) mod emulated {
     type Token = super::Avx2<{ super::dot::EMULATED }>;
-    crate::isa::isa_table!(Token, detect: is_x86_feature_detected, "avx2", "fma", "f16c");
+    crate::isa::isa_table!(
+        Token, products beside: super::words::TABLE, detect: is_x86_feature_detected,
+        "avx2", "fma", "f16c"
+    );
 }

@@ -32,7 +32,7 @@ pub(super) mod words {
 pub(super) mod vnni {
     type Token = super::Avx512<{ super::dot::VNNI }>;
     crate::isa::isa_table!(
-        Token, detect: is_x86_feature_detected,
+        Token, products beside: super::words::TABLE, detect: is_x86_feature_detected,
         "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx2", "fma", "f16c"
     );
 }
@@ -381,7 +381,7 @@ unsafe fn dpbusd_of_words(sums: __m512i, w: __m512i, a: __m512i) -> __m512i {
 pub(super) mod emulated {
     type Token = super::Avx512<{ super::dot::EMULATED }>;
     crate::isa::isa_table!(
-        Token, detect: is_x86_feature_detected,
+        Token, products beside: super::words::TABLE, detect: is_x86_feature_detected,
         "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"
     );
 }

@@ -18,19 +18,34 @@ use crate::table::Table;
 /// A CPU feature's name, and whether this CPU has it.
 type Feature = (&'static str, fn() -> bool);
 
-/// Lists an instruction set's features once: for detection and for the shells' `target_feature`.
+/// Lists an instruction set's features once: for detection and for the shells' `target_feature`. One that differs from
+/// another only in how products are added, with that one's features among its own, shares its table's other kernels.
 #[allow(unused_macros, reason = "on some architectures there is only the portable one")]
 macro_rules! isa_table {
     ($token:ident, detect: $detect:ident, $($feature:tt),*) => {
-        /// The features this instruction set needs, each with its test.
-        pub(crate) const FEATURES: &[$crate::isa::Feature] =
-            &[$(($feature, || std::arch::$detect!($feature))),*];
+        $crate::isa::isa_features!($detect, $($feature),*);
         use $crate::table::stamp;
         $crate::table::kernels!(stamp, $token, ($(#[target_feature(enable = $feature)])*));
+    };
+    ($token:ident, products beside: $base:path, detect: $detect:ident, $($feature:tt),*) => {
+        $crate::isa::isa_features!($detect, $($feature),*);
+        use $crate::table::stamp_products;
+        $crate::table::kernels!(stamp_products, $token, ($(#[target_feature(enable = $feature)])*), ($base));
     };
 }
 #[allow(unused_imports, reason = "as above")]
 use isa_table;
+
+#[allow(unused_macros, reason = "as above")]
+macro_rules! isa_features {
+    ($detect:ident, $($feature:tt),*) => {
+        /// The features this instruction set needs, each with its test.
+        pub(crate) const FEATURES: &[$crate::isa::Feature] =
+            &[$(($feature, || std::arch::$detect!($feature))),*];
+    };
+}
+#[allow(unused_imports, reason = "as above")]
+use isa_features;
 
 /// The features and the table of an instruction set, or the name of its architecture where this is another one.
 type Found = Result<(&'static [Feature], &'static Table), &'static str>;

@@ -19,13 +19,19 @@ pub(super) mod base {
 /// With the dot product instructions (Cortex-A76, Neoverse N1, Apple A13 and later).
 pub(super) mod dotprod {
     type Token = super::Neon<super::Sdot>;
-    crate::isa::isa_table!(Token, detect: is_aarch64_feature_detected, "neon", "dotprod");
+    crate::isa::isa_table!(
+        Token, products beside: super::base::TABLE, detect: is_aarch64_feature_detected,
+        "neon", "dotprod"
+    );
 }
 
 /// With the matrix instructions too (Neoverse V1 and N2, Apple A15 and M2 and later).
 pub(super) mod i8mm {
     type Token = super::Neon<super::Smmla>;
-    crate::isa::isa_table!(Token, detect: is_aarch64_feature_detected, "neon", "dotprod", "i8mm");
+    crate::isa::isa_table!(
+        Token, products beside: super::base::TABLE, detect: is_aarch64_feature_detected,
+        "neon", "dotprod", "i8mm"
+    );
 }
 
 /// How products of bytes are added.
