@@ -241,6 +241,47 @@ fn families_without_a_reference_come_back_as_they_were() {
     }
 }
 
+#[test]
+fn programs_that_read_the_checkpoint_stop_and_sample_as_with_the_original() {
+    let Some(fixtures) = fixtures() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let read = |path: &Path, name: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(path.join(name)).unwrap()).unwrap()
+    };
+    let mut n_sampled = 0;
+    for name in ["llama-tiny", "phi3-tiny", "gemma3-tiny", "qwen3-tiny", "mistral-tiny", "smollm3-tiny"] {
+        let (original, folder) = (fixtures.join("hf").join(name), dir.path().join(name));
+        export(&fixtures.join(format!("gguf/{name}-F16.gguf")), None, &folder).unwrap();
+        let [theirs, ours] = [&original, &folder].map(|dir| read(dir, "generation_config.json"));
+        let ids = |config: &Value| -> Vec<u64> {
+            let ids = &config["eos_token_id"];
+            ids.as_u64().map_or_else(
+                || ids.as_array().unwrap().iter().filter_map(Value::as_u64).collect(),
+                |id| vec![id],
+            )
+        };
+        // Phi-3 also stops where the next speaker is the assistant, which no key of the GGUF says.
+        let assistant = if name == "phi3-tiny" { Some(769) } else { None };
+        let mut expected = ids(&theirs).into_iter().filter(|&id| Some(id) != assistant);
+        assert!(expected.all(|id| ids(&ours).contains(&id)), "{name}: {theirs} {ours}");
+        for key in ["temperature", "top_p", "top_k", "repetition_penalty"] {
+            assert_eq!(theirs.get(key), ours.get(key), "{name}: {key}");
+            n_sampled += usize::from(ours.get(key).is_some() && ours["do_sample"] == true);
+        }
+        let [theirs, ours] = [&original, &folder].map(|dir| read(dir, "tokenizer.json"));
+        assert_eq!(theirs["normalizer"], ours["normalizer"], "{name}");
+        assert_eq!(theirs["model"]["unk_token"], ours["model"]["unk_token"], "{name}");
+        // llama.cpp has another rule for "</s>" of Phi-3 than this checkpoint.
+        let tokens = theirs["added_tokens"].as_array().unwrap().iter();
+        for token in tokens.filter(|token| name != "phi3-tiny" || token["content"] != "</s>") {
+            let same =
+                ours["added_tokens"].as_array().unwrap().iter().find(|t| t["id"] == token["id"]).unwrap();
+            assert_eq!(same["rstrip"], token["rstrip"], "{name}: {token}");
+        }
+    }
+    assert!(n_sampled > 0);
+}
+
 /// A copy of a file with other metadata.
 fn edited(model: &Path, out: &Path, edit: impl FnOnce(&mut Metadata)) {
     let file = GgufFile::open(model).unwrap();
@@ -280,6 +321,12 @@ fn what_no_checkpoint_can_say_is_told() {
             text("bert"),
             "tokenizer.ggml.model \"bert\" cannot be exported for a LlamaForCausalLM",
         ),
+        (
+            "llama.context_length",
+            MetadataValue::U32(0),
+            "metadata key \"llama.context_length\": expected an integer above 0, found 0",
+        ),
+        ("llama.block_count", text("x"), "metadata key \"llama.block_count\": expected "),
         ("llama.block_count", MetadataValue::U32(3), "tensor \"blk.2.attn_norm.weight\" is missing"),
         (
             "llama.block_count",

@@ -13,6 +13,7 @@ use qgguf_kernels::Isa;
 
 use super::args;
 use super::error::{Context, Failure, Result};
+use super::interrupt;
 use super::load;
 use super::output::stdout;
 use super::terminal::{self, note};
@@ -21,12 +22,12 @@ use super::writing::{self, Outcome, Written};
 /// Make a Hugging Face checkpoint of a GGUF
 ///
 /// The folder gets config.json, generation_config.json, the tokenizer with its chat template, a model card, and all weights in
-/// model.safetensors; transformers loads it, and `qgguf convert` makes the same tensors of it again if no weight had to
-/// be rounded. It appears when it is complete.
+/// model.safetensors; transformers loads it, and `qgguf convert --outtype TYPE` makes the same tensors of it again if
+/// TYPE is that of the weights and none of them had to be rounded. It appears when it is complete.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Types: f32, f16, bf16; auto keeps f32, f16 and bf16 as they are and makes f16 of quantized weights. Vectors and norms
-are f32, as in every GGUF.
+Types: f32, f16, bf16; auto keeps f32, f16 and bf16 as they are and makes f16 of quantized weights.
+Vectors and norms are f32, as in every GGUF.
 
 Examples:
   qgguf export model.gguf -o folder/
@@ -103,44 +104,58 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Writes all files into a folder beside its place, which is then taken.
+/// Writes all files into a folder that is hidden until they are complete: beside their place, or in it if that is an empty
+/// folder already, which stays the same folder then.
 fn write(dir: &Path, export: &Export<'_>, options: &WriteOptions) -> Result<Written> {
-    check_place(dir)?;
-    // A path that ends with `/..` or is `.` has its name elsewhere.
-    let place = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-    let name =
-        place.file_name().ok_or_else(|| Failure::text(format!("{}: not a folder's name", dir.display())))?;
-    let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let exists = check_place(dir)?;
+    let parent = match exists {
+        true => dir,
+        false => dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")),
+    };
     let failed = || format!("cannot write {}", dir.display());
+    // From here on an interruption cleans up.
+    interrupt::listen();
     let staging = tempfile::Builder::new().prefix(".qgguf-").tempdir_in(parent).context(failed())?;
-    let folder = staging.path().join(name);
+    // Unlike the staging folder itself it has the rights of any other.
+    let folder = staging.path().join("checkpoint");
     fs::create_dir(&folder).context(failed())?;
     for (name, bytes) in &export.files {
         fs::write(folder.join(name), bytes).context(dir.join(name).display())?;
     }
     let specs: Vec<TensorSpec> = export.tensors.iter().map(|tensor| tensor.spec.clone()).collect();
-    let weights = dir.join("model.safetensors");
-    let mut file = File::create_new(folder.join("model.safetensors")).context(weights.display())?;
+    let weights = dir.join(WEIGHTS);
+    let mut file = File::create_new(folder.join(WEIGHTS)).context(weights.display())?;
     file.write_all(&safetensors::header(&specs)).context(weights.display())?;
     let written = writing::write_to(file, &weights, &export.tensors, options)?;
-    if place.exists() {
-        fs::remove_dir(&place).context(failed())?;
+    if !exists {
+        fs::rename(&folder, dir).context(failed())?;
+        return Ok(written);
     }
-    fs::rename(&folder, &place).context(failed())?;
+    for name in export.files.iter().map(|(name, _)| *name).chain([WEIGHTS]) {
+        fs::rename(folder.join(name), dir.join(name)).context(failed())?;
+    }
     Ok(written)
 }
 
-/// The folder is new, or has nothing that could be lost.
-fn check_place(dir: &Path) -> Result<()> {
+/// The file with the weights.
+const WEIGHTS: &str = "model.safetensors";
+
+/// Whether the folder is there already, which must have nothing in it then. If it is not, it must be possible to make it.
+fn check_place(dir: &Path) -> Result<bool> {
+    let failed = || format!("cannot write {}", dir.display());
     match fs::read_dir(dir) {
         Ok(mut entries) => match entries.next() {
-            None => Ok(()),
-            Some(_) => Err(Failure::text(format!(
-                "cannot write {}: the folder is not empty; name one that does not exist",
-                dir.display()
-            ))),
+            None => return Ok(true),
+            Some(_) => {
+                let reason = "the folder is not empty; name one that does not exist";
+                return Err(Failure::text(format!("{}: {reason}", failed())));
+            }
         },
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(e).context(format!("cannot write {}", dir.display())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e).context(failed()),
     }
+    // To see whether it can be made says more, and sooner, than all that could be asked.
+    fs::create_dir(dir).context(failed())?;
+    fs::remove_dir(dir).context(failed())?;
+    Ok(false)
 }

@@ -51,6 +51,14 @@ fn a_folder_gets_the_rights_of_any_other() {
     stdout(qgguf("export -o").arg(with_slash).arg(tiny_model()));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
     assert_eq!(mode(&exported), mode(&made));
+    // An empty folder stays the one it is, whoever stands in it.
+    let here = dir.path().join("here");
+    fs::create_dir(&here).unwrap();
+    fs::set_permissions(&here, fs::Permissions::from_mode(0o700)).unwrap();
+    stdout(qgguf("export -o .").arg(tiny_model()).current_dir(&here));
+    assert_eq!((mode(&here) & 0o777, listing(&here)), (0o700, listing(&exported)));
+    let missing = failure(qgguf("export -o missing/x").arg(tiny_model()).current_dir(dir.path()), 1);
+    assert!(missing.starts_with("qgguf: cannot write missing/x: No such file"), "{missing}");
 }
 
 #[test]

@@ -10,8 +10,7 @@ use super::ExportError;
 /// The card, with the license and origin that the file names.
 pub(super) fn card(metadata: &Metadata) -> Result<String, ExportError> {
     let mut lines = String::new();
-    // Every JSON text is a YAML text.
-    let mut line = |name: &str, value: serde_json::Value| _ = writeln!(lines, "{name}: {value}");
+    let mut line = |name: &str, value: serde_json::Value| _ = writeln!(lines, "{name}: {}", yaml(&value));
     for (key, names) in TEXTS {
         if let (Some(MetadataValue::String(text)), Some(name)) = (metadata.get(key), names.first()) {
             line(name, text.as_str().into());
@@ -34,4 +33,18 @@ pub(super) fn card(metadata: &Metadata) -> Result<String, ExportError> {
     let name = metadata.str("general.name")?.unwrap_or("Model");
     let name = name.lines().next().unwrap_or_default();
     Ok(format!("---\n{lines}---\n\n# {name}\n\nExported from a GGUF file by qgguf.\n"))
+}
+
+/// A text or a list of texts. Every JSON text is a YAML text, but for characters that YAML wants escaped.
+fn yaml(value: &serde_json::Value) -> String {
+    let mut yaml = String::new();
+    for c in value.to_string().chars() {
+        match c {
+            '\u{7f}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                let _ = write!(yaml, "\\u{:04x}", u32::from(c));
+            }
+            c => yaml.push(c),
+        }
+    }
+    yaml
 }

@@ -3,7 +3,7 @@
 use qgguf_gguf::{GgmlType, GgufFile, Metadata, MetadataValue};
 use serde_json::{Map, Value, json};
 
-use super::super::families::Family;
+use super::super::families::{Dims, Family};
 use super::super::general::SAMPLING;
 use super::super::{Config, hparams};
 use super::{ExportError, number};
@@ -21,6 +21,9 @@ const INTEGERS: [(&str, &str); 10] = [
     ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
     ("attention.sliding_window", "sliding_window"),
 ];
+/// The integers that every model has.
+const REQUIRED: [&str; 5] =
+    ["block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count"];
 const FLOATS: [(&str, &str); 9] = [
     ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
     ("rope.freq_base", "rope_theta"),
@@ -79,6 +82,17 @@ pub(super) fn config(
 ) -> Result<Map<String, Value>, ExportError> {
     let metadata = file.metadata();
     let keys = Keys { architecture: family.architecture, metadata };
+    // What transformers has a default for, and no runtime of GGUFs.
+    for key in REQUIRED {
+        if metadata.require_u32(&format!("{}.{key}", family.architecture))? == 0 {
+            let reason = format!(
+                "metadata key \"{}.{key}\": expected an integer above 0, found 0",
+                family.architecture
+            );
+            return Err(ExportError::Model(reason));
+        }
+    }
+    metadata.require_f32(&format!("{}.attention.layer_norm_rms_epsilon", family.architecture))?;
     let mut config = Map::new();
     let mut set = |name: &str, value: Value| _ = config.insert(name.to_owned(), value);
     set("architectures", json!([family.class]));
@@ -244,6 +258,15 @@ fn rope(
             set("short_factor", short.into_iter().map(number).collect());
         }
     } else if let Some(factors) = factors(file, "rope_freqs.weight")? {
+        let parsed = Config::new("config.json".into(), config.clone());
+        let head_dim = Dims::of(&parsed)?.head_dim;
+        if factors.len() as u64 * 2 != head_dim {
+            return Err(ExportError::Model(format!(
+                "tensor \"rope_freqs.weight\": expected {} factors for heads of {head_dim}, found {}",
+                head_dim / 2,
+                factors.len()
+            )));
+        }
         scaling = llama3(&factors, config)?;
     }
     let name = if family.architecture == "mistral3" { "rope_parameters" } else { "rope_scaling" };
@@ -284,7 +307,9 @@ fn llama3(factors: &[f32], config: &Map<String, Value>) -> Result<Map<String, Va
         let mut config = config.clone();
         config.insert("rope_scaling".to_owned(), scaling.clone().into());
         let config = Config::new("config.json".into(), config);
-        if hparams::llama3_factors(&config, factors.len() as u64 * 2)? == factors {
+        let expected = hparams::llama3_factors(&config, factors.len() as u64 * 2)?;
+        // Other libraries than the converter's may have rounded otherwise.
+        if expected.iter().zip(factors).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs()) {
             return Ok(scaling);
         }
     }
@@ -296,10 +321,16 @@ fn llama3(factors: &[f32], config: &Map<String, Value>) -> Result<Map<String, Va
 /// What the file recommends for sampling, and the tokens that begin and end texts.
 pub(super) fn generation_config(metadata: &Metadata) -> Result<Value, ExportError> {
     let mut config = Map::new();
-    for (kind, key) in IDS.into_iter().filter(|(kind, _)| ["bos", "eos", "pad"].contains(kind)) {
+    for (kind, key) in IDS.into_iter().filter(|(kind, _)| ["bos", "pad"].contains(kind)) {
         if let Some(id) = metadata.u32(&format!("tokenizer.ggml.{key}"))? {
             config.insert(format!("{kind}_token_id"), id.into());
         }
+    }
+    let ends = ends_of_generation(metadata)?;
+    match ends.as_slice() {
+        [] => {}
+        [id] => _ = config.insert("eos_token_id".to_owned(), (*id).into()),
+        ids => _ = config.insert("eos_token_id".to_owned(), ids.into()),
     }
     if let Some(sequence) = metadata.str("general.sampling.sequence")? {
         config.insert("sequence".to_owned(), sequence.into());
@@ -314,6 +345,36 @@ pub(super) fn generation_config(metadata: &Metadata) -> Result<Value, ExportErro
             None => continue,
         };
         config.insert(name.to_owned(), value);
+        // Without it transformers takes the most probable token, whatever the settings.
+        config.insert("do_sample".to_owned(), true.into());
     }
     Ok(config.into())
+}
+
+/// Texts of tokens that end a turn, whatever the keys say.
+const ENDS_OF_TURN: [&str; 9] = [
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<|end_of_turn|>",
+    "<|return|>",
+];
+
+/// The ids that end an answer: those of the keys first, then those that are known by their text.
+fn ends_of_generation(metadata: &Metadata) -> Result<Vec<u32>, ExportError> {
+    let mut ids = Vec::new();
+    for (_, key) in IDS.into_iter().filter(|(kind, _)| ["eos", "eot", "eom"].contains(kind)) {
+        ids.extend(metadata.u32(&format!("tokenizer.ggml.{key}"))?);
+    }
+    if let Some(tokens) = metadata.strings("tokenizer.ggml.tokens")? {
+        let known = tokens.iter().zip(0..).filter(|(text, _)| ENDS_OF_TURN.contains(text));
+        ids.extend(known.map(|(_, id)| id));
+    }
+    let mut seen = std::collections::HashSet::new();
+    ids.retain(|&id| seen.insert(id));
+    Ok(ids)
 }

@@ -1,7 +1,7 @@
 //! The way back: a GGUF of a known architecture becomes a checkpoint that `convert` and transformers read.
 //!
 //! Everything is decided from the metadata first ([`config`], [`tokenizer`]); the rows of [`tensors`] are streamed. What
-//! the converter would then write is compared with what the file says, so that nothing gets lost in silence.
+//! the converter would then write for the architecture's keys is compared with what the file says.
 
 mod card;
 mod config;
@@ -70,7 +70,7 @@ impl<'a> Export<'a> {
         let parsed = Config::new("config.json".into(), config.clone());
         let dims = Dims::of(&parsed)?;
         check(family, file.metadata(), &parsed, &dims, &mut warnings)?;
-        let tensors = tensors.plan(family, &dims, shards, ty, &mut warnings)?;
+        let tensors = tensors.plan(family, file, &dims, shards, ty, &mut warnings)?;
         let mut files = vec![
             ("config.json", pretty(&Value::Object(config))),
             ("generation_config.json", pretty(&config::generation_config(file.metadata())?)),

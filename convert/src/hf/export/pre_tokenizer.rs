@@ -48,14 +48,15 @@ macro_rules! camel_case {
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: Cut = Cut::Patterns(&[words_and_the_rest!(r"\p{N}{1,3}")]);
 
-const KNOWN: [Pre; 11] = [
+const KNOWN: [Pre; 12] = [
     Pre {
         names: &["llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "lfm2"],
         cut: LLAMA3,
         ignore_merges: true,
         nfc: false,
     },
-    Pre { names: &["dbrx", "smaug-bpe"], cut: LLAMA3, ignore_merges: false, nfc: true },
+    Pre { names: &["dbrx"], cut: LLAMA3, ignore_merges: false, nfc: true },
+    Pre { names: &["smaug-bpe"], cut: LLAMA3, ignore_merges: false, nfc: false },
     Pre {
         names: &["qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan"],
         cut: Cut::Patterns(&[words_and_the_rest!(r"\p{N}")]),

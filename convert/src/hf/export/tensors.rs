@@ -48,6 +48,7 @@ impl<'a> Tensors<'a> {
     pub fn plan(
         &self,
         family: &Family,
+        file: &GgufFile,
         dims: &Dims,
         shards: &'a Shards,
         ty: Option<GgmlType>,
@@ -85,6 +86,9 @@ impl<'a> Tensors<'a> {
                 own => ty.unwrap_or(own),
             };
             let minus_one = family.norms_from_one && info.name.ends_with("norm.weight");
+            if minus_one {
+                warnings.extend(inexact(file, info));
+            }
             let head = matches!(rule.change, Change::PermuteQ | Change::PermuteK).then_some(dims.head_dim);
             let part_rows = shape[..shape.len() - 1].iter().product::<u64>();
             for part in 0..n_parts {
@@ -132,6 +136,14 @@ fn follows_from_config(family: &Family, name: &str) -> bool {
         "rope_factors_long.weight" | "rope_factors_short.weight" => family.architecture == "phi3",
         _ => false,
     }
+}
+
+/// Says of a norm that is stored less one how many weights do not come back when one is added.
+fn inexact(file: &GgufFile, info: &TensorInfo) -> Option<String> {
+    let tensor = file.tensor(&info.name).filter(|tensor| tensor.ty() == GgmlType::F32)?;
+    let weights = tensor.bytes().as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
+    let n = weights.filter(|w| (w - 1.0) + 1.0 != *w).count();
+    (n > 0).then(|| format!("{}: {n} weights less one are rounded and come back otherwise", info.name))
 }
 
 /// What a type becomes if nobody names another.

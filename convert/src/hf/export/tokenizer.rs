@@ -17,6 +17,8 @@ struct Tokens<'a> {
     texts: &'a StringArray,
     types: Vec<i32>,
     scores: Vec<f32>,
+    /// Special tokens swallow the white space after them. No key says so; it goes by the name, as in llama.cpp.
+    is_phi3: bool,
 }
 
 impl<'a> Tokens<'a> {
@@ -32,7 +34,9 @@ impl<'a> Tokens<'a> {
                 return Err(ExportError::Model(reason));
             }
         }
-        Ok(Tokens { texts, types, scores })
+        let name = metadata.str("general.name")?.unwrap_or_default().to_ascii_lowercase();
+        let is_phi3 = name.contains("phi-3") || name.contains("phi3");
+        Ok(Tokens { texts, types, scores, is_phi3 })
     }
 
     /// The id and text of all but those that only fill up the embedding.
@@ -155,8 +159,7 @@ fn pieces(tokens: &Tokens<'_>, metadata: &Metadata) -> Result<Value, ExportError
     if with_prefix {
         decoders.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
     }
-    let unknown = tokens.used().find(|&(id, _)| tokens.types[id] == UNKNOWN).map(|(_, text)| text);
-    let unknown = unknown.or_else(|| tokens.text(0));
+    let unknown = unknown(tokens, metadata)?.and_then(|id| tokens.text(id));
     Ok(json!({
         "version": "1.0",
         "truncation": null,
@@ -179,6 +182,12 @@ fn pieces(tokens: &Tokens<'_>, metadata: &Metadata) -> Result<Value, ExportError
             "merges": merges_of_pieces(tokens),
         },
     }))
+}
+
+/// The token that stands for what is none.
+fn unknown(tokens: &Tokens<'_>, metadata: &Metadata) -> Result<Option<u32>, ExportError> {
+    let typed = || tokens.types.iter().zip(0..).find(|&(&ty, _)| ty == UNKNOWN).map(|(_, id)| id);
+    Ok(metadata.u32("tokenizer.ggml.unknown_token_id")?.or_else(typed))
 }
 
 /// All pairs of tokens that are a token together, those of the highest score first.
@@ -215,7 +224,7 @@ fn added_token(tokens: &Tokens<'_>, id: usize, text: &str) -> Value {
         "content": text,
         "single_word": false,
         "lstrip": false,
-        "rstrip": false,
+        "rstrip": tokens.is_phi3 && !["<unk>", "<s>", "<|endoftext|>"].contains(&text),
         "normalized": false,
         "special": tokens.types[id] != USER_DEFINED,
     })
@@ -324,7 +333,7 @@ fn templates(metadata: &Metadata) -> Result<Option<Value>, ExportError> {
     };
     let mut list: Vec<Value> =
         default.map(|text| json!({ "name": "default", "template": text })).into_iter().collect();
-    for name in names.iter() {
+    for name in names.iter().filter(|&name| name != "default") {
         if let Some(text) = metadata.str(&format!("tokenizer.chat_template.{name}"))? {
             list.push(json!({ "name": name, "template": text }));
         }
@@ -339,6 +348,7 @@ fn adds_space_prefix(metadata: &Metadata) -> Result<bool, ExportError> {
 /// `tokenizer.model`: every token up to the last that is used, with its score.
 fn model(tokens: &Tokens<'_>, metadata: &Metadata) -> Result<Vec<u8>, ExportError> {
     let n = tokens.used().last().map_or(0, |(id, _)| id + 1);
+    let unknown = unknown(tokens, metadata)?;
     let pieces: Vec<Piece> = tokens
         .texts
         .iter()
@@ -348,6 +358,7 @@ fn model(tokens: &Tokens<'_>, metadata: &Metadata) -> Result<Vec<u8>, ExportErro
             text: text.to_owned(),
             score: tokens.scores[id],
             kind: match tokens.types[id] {
+                _ if Some(id as u32) == unknown => PieceKind::Unknown,
                 UNKNOWN => PieceKind::Unknown,
                 CONTROL => PieceKind::Control,
                 USER_DEFINED => PieceKind::UserDefined,
@@ -358,6 +369,6 @@ fn model(tokens: &Tokens<'_>, metadata: &Metadata) -> Result<Vec<u8>, ExportErro
         })
         .collect();
     let id = |key: &str| metadata.u32(&format!("tokenizer.ggml.{key}"));
-    let ids = [id("unknown_token_id")?, id("bos_token_id")?, id("eos_token_id")?, id("padding_token_id")?];
+    let ids = [unknown, id("bos_token_id")?, id("eos_token_id")?, id("padding_token_id")?];
     Ok(sentencepiece::write(&pieces, ids, adds_space_prefix(metadata)?))
 }
