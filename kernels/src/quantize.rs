@@ -4,7 +4,10 @@
 //! 256, scale `-x / 127` of the largest value (the first of equals), which becomes -127. Scales stay f32; codes
 //! are rounded to nearest even and lie in -127..=127. A block with a value that is not finite has a NaN scale.
 
+use std::ops::Range;
+
 use crate::simd::Simd;
+use crate::weights::COLUMNS;
 
 /// How activations are quantized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +68,19 @@ pub(crate) struct Codes<'a> {
     /// Sums of codes, `[row][n_cols / group]`.
     pub(crate) sums: &'a [i16],
     pub(crate) order: Order<'a>,
+}
+
+impl Codes<'_> {
+    /// Asks for the codes of tokens that meet a tile at `column` to be brought into the L1 cache.
+    #[inline(always)]
+    pub(crate) fn prefetch<S: Simd>(&self, s: S, tokens: Range<usize>, column: usize) {
+        for t in tokens {
+            let codes = self.q[self.order.row(t) * self.n_cols + column..].as_ptr();
+            for line in (0..COLUMNS).step_by(64) {
+                s.prefetch_near(codes.wrapping_add(line).cast());
+            }
+        }
+    }
 }
 
 /// One row being quantized: the parts of [`Codes`], to write.

@@ -185,6 +185,19 @@ pub trait Simd: Copy {
     fn chain_scale(self, v: Self::Lanes) -> Self::Lanes;
     /// `acc` plus `scale` times a chain that was begun at zero.
     fn chain_scaled(self, acc: Self::Lanes, sums: Self::Lanes, scale: Self::Lanes) -> Self::Lanes;
+    /// Adds chains of `steps` quads of a tile to the sums of `T` tokens, each times its scale.
+    #[inline(always)]
+    fn scaled_chains<const T: usize>(
+        self,
+        signed: bool,
+        w: &[Quad; COLUMNS / 4],
+        codes: &[&[i8; COLUMNS]; T],
+        scales: &[Quad],
+        steps: usize,
+        sums: &mut [Self::Lanes; T],
+    ) {
+        scaled_chains_by_quads(self, signed, w, codes, scales, steps, sums);
+    }
     /// Adds the products of the two i16 of each lane and the two of `a`.
     fn dot_pairs(self, acc: Self::Lanes, w: Self::Lanes, a: i32) -> Self::Lanes;
 
@@ -192,6 +205,9 @@ pub trait Simd: Copy {
     /// the few buffers that loads need.)
     #[inline(always)]
     fn prefetch(self, _: *const u8) {}
+    /// Asks for the cache line at `p`, which is in a cache, to be brought into L1.
+    #[inline(always)]
+    fn prefetch_near(self, _: *const u8) {}
 }
 
 /// [`Simd::chains`], a quad at a time.
@@ -206,6 +222,29 @@ pub(crate) fn chains_by_quads<S: Simd, const T: usize>(
 ) {
     for (i, w) in w.iter().enumerate() {
         chain_quad(s, signed, s.lanes(w), first + i, codes, sums);
+    }
+}
+
+/// [`Simd::scaled_chains`], a quad at a time.
+#[inline(always)]
+pub(crate) fn scaled_chains_by_quads<S: Simd, const T: usize>(
+    s: S,
+    signed: bool,
+    w: &[Quad; COLUMNS / 4],
+    codes: &[&[i8; COLUMNS]; T],
+    scales: &[Quad],
+    steps: usize,
+    sums: &mut [S::Lanes; T],
+) {
+    let quads = w.len() / scales.len();
+    for (g, scale) in scales.iter().enumerate() {
+        for from in (g * quads..(g + 1) * quads).step_by(steps) {
+            let mut chains = [s.chain_start(s.splat_lanes(0)); T];
+            s.chains(signed, &w[from..from + steps], from, codes, &mut chains);
+            for t in 0..T {
+                sums[t] = s.chain_scaled(sums[t], chains[t], s.lanes(scale));
+            }
+        }
     }
 }
 

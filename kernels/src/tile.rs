@@ -10,7 +10,8 @@ use std::marker::PhantomData;
 use crate::quantize::Codes;
 use crate::simd::{Rows, Simd, chain_quad};
 use crate::weights::{
-    self, COLUMNS, Format, Quad, Scales, Sink, Small, SmallScales, Super, Tile, chain_steps, offset,
+    self, COLUMNS, Format, Planes, Quad, Scales, Sink, Small, SmallScales, Super, Tile, chain_steps, offset,
+    planes,
 };
 
 /// 16 rows of weights.
@@ -87,27 +88,38 @@ impl<'a, const T: usize> Block<'a, T> {
 
 /// Calls `$f::<S, B, T>` for as many tokens at a time as registers hold, then for the rest.
 macro_rules! by_tokens {
-    ($f:ident::<$s:ident, $b:ident>($first:expr, $tile:expr, $codes:expr, $column:expr, $out:expr)) => {{
+    ($simd:ident, $f:ident::<$s:ident, $b:ident>($tile:expr, $codes:expr, $column:expr, $out:expr)) => {{
         let n = $out.len();
         let mut t = 0;
         if $s::TOKENS >= 8 {
             while n - t >= 8 {
-                $f::<$s, $b, 8>($first, $tile, Block::new($codes, t, $column), &mut $out[t..t + 8]);
+                $f::<$s, $b, 8>($simd, $tile, Block::new($codes, t, $column), &mut $out[t..t + 8]);
                 t += 8;
             }
         }
         while n - t >= 4 {
-            $f::<$s, $b, 4>($first, $tile, Block::new($codes, t, $column), &mut $out[t..t + 4]);
+            $codes.prefetch($simd, t + 4..n.min(t + 8), $column);
+            $f::<$s, $b, 4>($simd, $tile, Block::new($codes, t, $column), &mut $out[t..t + 4]);
             t += 4;
         }
         if n - t >= 2 {
-            $f::<$s, $b, 2>($first, $tile, Block::new($codes, t, $column), &mut $out[t..t + 2]);
+            $f::<$s, $b, 2>($simd, $tile, Block::new($codes, t, $column), &mut $out[t..t + 2]);
             t += 2;
         }
         if n > t {
-            $f::<$s, $b, 1>($first, $tile, Block::new($codes, t, $column), &mut $out[t..t + 1]);
+            $f::<$s, $b, 1>($simd, $tile, Block::new($codes, t, $column), &mut $out[t..t + 1]);
         }
     }};
+}
+
+/// The quads of a single token's weights meet it as they are unpacked, because one chain takes all of a scale.
+const fn in_registers<S: Simd, B: Format>() -> bool {
+    planes::<S>(B::CODES) == 1 && chain_steps::<S>(B::CODES) >= B::QUADS
+}
+
+/// The quads of a tile are signed.
+fn signed<S: Simd, B: Format>() -> bool {
+    B::CODES == weights::Codes::Signed && planes::<S>(B::CODES) == 1
 }
 
 /// `out[token][row]` for formats whose scales are f32.
@@ -127,7 +139,7 @@ pub(crate) fn small<S: Simd, B: Small>(
     for i in 0..n_tiles {
         let n = per_tile.min(n_blocks - i * per_tile);
         let rows = |b: usize| rows.skip((i * per_tile + b) * size_of::<B>());
-        if let ([out], true) = (&mut *out, chain_steps::<S>(B::CODES) >= B::QUADS) {
+        if let ([out], true) = (&mut *out, in_registers::<S, B>()) {
             for b in 0..n {
                 panel.prefetch(s, i * per_tile + b, n_blocks);
                 let x = Block::new(x, 0, i * COLUMNS + b * B::WEIGHTS);
@@ -142,10 +154,11 @@ pub(crate) fn small<S: Simd, B: Small>(
                 d: &mut tile.scales.d[scales * b..scales * (b + 1)],
                 m: &mut tile.scales.m[b % 8],
             };
-            B::unpack(s, rows(b), out, &mut &mut tile.w[quads * b..quads * (b + 1)]);
+            let at = quads * b..quads * (b + 1);
+            B::unpack(s, rows(b), out, &mut Planes::<B>::new(&mut tile.w[at.clone()], &mut tile.high[at]));
         }
         let tile = (&*tile, n * scales);
-        by_tokens!(small_tokens::<S, B>(s, tile, x, i * COLUMNS, out));
+        by_tokens!(s, small_tokens::<S, B>(tile, x, i * COLUMNS, out));
     }
 }
 
@@ -165,21 +178,39 @@ fn small_tokens<S: Simd, B: Small, const T: usize>(
     for i in 0..n_scales {
         let first = i * B::QUADS;
         let mut sums = small_starts::<S, B, T>(s, &x, first);
-        for from in (first..first + B::QUADS).step_by(chain_steps::<S>(B::CODES)) {
-            let to = (from + chain_steps::<S>(B::CODES)).min(first + B::QUADS);
-            let mut chain = [s.splat_lanes(0); T];
-            for t in 0..T {
-                chain[t] = s.chain_start(sums[t]);
-            }
-            s.chains(B::CODES == weights::Codes::Signed, &tile.w[from..to], from, &x.q, &mut chain);
-            for t in 0..T {
-                sums[t] = s.chain_end(sums[t], chain[t]);
+        if planes::<S>(B::CODES) == 2 {
+            small_chains::<S, B, T>(s, &tile.high, &x, first, &mut sums);
+            for sum in &mut sums {
+                *sum = s.shl(*sum, 4);
             }
         }
+        small_chains::<S, B, T>(s, &tile.w, &x, first, &mut sums);
         small_scaled::<S, B, T>(s, &tile.scales.d[i], &tile.scales.m[first / 8], &x, first, sums, &mut acc);
     }
     for (acc, out) in acc.into_iter().zip(out) {
         s.store(acc, out);
+    }
+}
+
+/// Adds the products of the quads of a scale, from `first`.
+#[inline(always)]
+fn small_chains<S: Simd, B: Small, const T: usize>(
+    s: S,
+    w: &[Quad; COLUMNS / 4],
+    x: &Block<'_, T>,
+    first: usize,
+    sums: &mut [S::Lanes; T],
+) {
+    for from in (first..first + B::QUADS).step_by(chain_steps::<S>(B::CODES)) {
+        let to = (from + chain_steps::<S>(B::CODES)).min(first + B::QUADS);
+        let mut chain = [s.splat_lanes(0); T];
+        for t in 0..T {
+            chain[t] = s.chain_start(sums[t]);
+        }
+        s.chains(signed::<S, B>(), &w[from..to], from, &x.q, &mut chain);
+        for t in 0..T {
+            sums[t] = s.chain_end(sums[t], chain[t]);
+        }
     }
 }
 
@@ -217,7 +248,8 @@ fn small_token<S: Simd, B: Small>(
 #[inline(always)]
 fn small_starts<S: Simd, B: Small, const T: usize>(s: S, x: &Block<'_, T>, first: usize) -> [S::Lanes; T] {
     let mut starts = [s.splat_lanes(0); T];
-    let times = offset::<S>(B::CODES);
+    // The high nibbles come first, and count 16 times.
+    let times = if planes::<S>(B::CODES) == 2 { 8 } else { offset::<S>(B::CODES) };
     if times != 0 {
         let sum_a = x.sums::<8>(32);
         for t in 0..T {
@@ -274,12 +306,12 @@ pub(crate) fn superblocks<S: Simd, B: Super>(
     for i in 0..n_blocks {
         panel.prefetch(s, i, n_blocks);
         let rows = rows.skip(i * size_of::<B>());
-        if let ([out], true) = (&mut *out, chain_steps::<S>(B::CODES) >= B::QUADS) {
+        if let ([out], true) = (&mut *out, in_registers::<S, B>()) {
             super_token::<S, B>(s, rows, &mut tile.scales, Block::new(x, 0, i * COLUMNS), out);
             continue;
         }
-        B::unpack(s, rows, &mut tile.scales, &mut &mut tile.w[..]);
-        by_tokens!(super_tokens::<S, B>(s, &*tile, x, i * COLUMNS, out));
+        B::unpack(s, rows, &mut tile.scales, &mut Planes::<B>::new(&mut tile.w, &mut tile.high));
+        by_tokens!(s, super_tokens::<S, B>(&*tile, x, i * COLUMNS, out));
     }
 }
 
@@ -329,19 +361,27 @@ fn super_tokens<S: Simd, B: Super, const T: usize>(
     let out: &mut [[f32; 16]; T] = out.try_into().expect("T tokens");
     let zero = s.splat_lanes(0);
     let mut sums = [zero; T];
-    for g in 0..64 / B::QUADS {
-        let scale = s.lanes(&tile.scales.whole[g]);
-        let first = g * B::QUADS;
-        for from in (first..first + B::QUADS).step_by(chain_steps::<S>(B::CODES)) {
-            let to = (from + chain_steps::<S>(B::CODES)).min(first + B::QUADS);
-            let mut chain = [s.chain_start(zero); T];
-            s.chains(B::CODES == weights::Codes::Signed, &tile.w[from..to], from, &x.q, &mut chain);
-            for t in 0..T {
-                sums[t] = s.chain_scaled(sums[t], chain[t], scale);
-            }
+    if planes::<S>(B::CODES) == 2 {
+        super_chains::<S, B, T>(s, &tile.high, &tile.scales, &x, &mut sums);
+        for sum in &mut sums {
+            *sum = s.shl(*sum, 4);
         }
     }
+    super_chains::<S, B, T>(s, &tile.w, &tile.scales, &x, &mut sums);
     scaled::<S, B, T>(s, &tile.scales, &x, sums, out);
+}
+
+/// Adds the products of a superblock's quads, times their scales.
+#[inline(always)]
+fn super_chains<S: Simd, B: Super, const T: usize>(
+    s: S,
+    w: &[Quad; COLUMNS / 4],
+    scales: &Scales,
+    x: &Block<'_, T>,
+    sums: &mut [S::Lanes; T],
+) {
+    let steps = chain_steps::<S>(B::CODES).min(B::QUADS);
+    s.scaled_chains(signed::<S, B>(), w, &x.q, &scales.whole[..64 / B::QUADS], steps, sums);
 }
 
 /// Adds a superblock's sums to the results of `T` tokens.

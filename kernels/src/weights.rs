@@ -5,6 +5,8 @@
 //!
 //! To add a format: one `impl` here, one line in `table.rs`, one arm in `matrix.rs`.
 
+use std::marker::PhantomData;
+
 use qgguf_gguf::blocks::*;
 
 use crate::simd::{Rows, Simd};
@@ -27,8 +29,10 @@ pub(crate) enum Codes {
 /// [`COLUMNS`] columns of 16 rows, unpacked.
 #[repr(C, align(64))]
 pub(crate) struct Tile {
-    /// Quads of weights.
+    /// Quads of weights, or their low nibbles if there are two [`planes`].
     pub(crate) w: [Quad; COLUMNS / 4],
+    /// Quads of the high nibbles, if there are two planes.
+    pub(crate) high: [Quad; COLUMNS / 4],
     /// What they are multiplied by.
     pub(crate) scales: Scales,
 }
@@ -51,6 +55,7 @@ pub(crate) struct Scales {
 impl Tile {
     pub(crate) const EMPTY: Tile = Tile {
         w: [[0; 64]; 64],
+        high: [[0; 64]; 64],
         scales: Scales {
             d: [[0.0; 16]; 16],
             m: [[0.0; 16]; 8],
@@ -61,16 +66,35 @@ impl Tile {
     };
 }
 
-/// What takes the quads of a block as they are unpacked: a tile, or a product with the only token.
+/// What takes the quads of a block as they are unpacked: part of a tile, or a product with the only token.
 pub(crate) trait Sink<S: Simd> {
     /// Takes quad `i`.
     fn put(&mut self, s: S, i: usize, w: S::Lanes);
 }
 
-impl<S: Simd> Sink<S> for &mut [Quad] {
+/// Where the quads of a format are stored.
+pub(crate) struct Planes<'a, F> {
+    w: &'a mut [Quad],
+    high: &'a mut [Quad],
+    format: PhantomData<F>,
+}
+
+impl<F: Format> Planes<'_, F> {
+    /// Into the same quads of both planes.
+    #[inline(always)]
+    pub(crate) fn new<'a>(w: &'a mut [Quad], high: &'a mut [Quad]) -> Planes<'a, F> {
+        Planes { w, high, format: PhantomData }
+    }
+}
+
+impl<S: Simd, F: Format> Sink<S> for Planes<'_, F> {
     #[inline(always)]
     fn put(&mut self, s: S, i: usize, w: S::Lanes) {
-        s.store_lanes(w, &mut self[i]);
+        if planes::<S>(F::CODES) == 1 {
+            return s.store_lanes(w, &mut self.w[i]);
+        }
+        s.store_lanes(bits(s, w, 0, 15), &mut self.w[i]);
+        s.store_lanes(bits(s, s.xor(w, splat_bytes(s, 128)), 4, 15), &mut self.high[i]);
     }
 }
 
@@ -102,12 +126,21 @@ pub(crate) trait Super: Format {
     fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>);
 }
 
+/// Planes of a tile. Signed bytes fill i16 with one step of a chain, so for chains in i16 their nibbles are apart.
+#[inline(always)]
+pub(crate) const fn planes<S: Simd>(codes: Codes) -> usize {
+    match codes {
+        Codes::Signed if S::WORD_CHAINS => 2,
+        _ => 1,
+    }
+}
+
 /// What is subtracted from the bytes of a tile.
 #[inline(always)]
 pub(crate) const fn offset<S: Simd>(codes: Codes) -> i32 {
     match codes {
         Codes::Unsigned { offset, .. } => offset,
-        Codes::Signed if S::SIGNED_CHAINS => 0,
+        Codes::Signed if S::SIGNED_CHAINS && !S::WORD_CHAINS => 0,
         Codes::Signed => 128,
     }
 }
@@ -117,7 +150,7 @@ pub(crate) const fn offset<S: Simd>(codes: Codes) -> i32 {
 pub(crate) const fn chain_steps<S: Simd>(codes: Codes) -> usize {
     match codes {
         _ if !S::WORD_CHAINS => 64,
-        Codes::Signed => 1,
+        Codes::Signed => 32767 / (2 * 127 * 15),
         // A step adds two products to an i16.
         Codes::Unsigned { max, .. } => 32767 / (2 * 127 * max as usize),
     }

@@ -1,9 +1,12 @@
 //! x86-64 with AVX2, FMA and F16C: two 256-bit registers for 16 lanes. With AVX-VNNI, one instruction multiplies and
 //! adds four bytes.
 
+mod chains;
+
 use std::arch::x86_64::*;
 
-use crate::simd::{Rows, Simd};
+use crate::simd::{Rows, Simd, chains_by_quads, scaled_chains_by_quads};
+use crate::weights::{COLUMNS, Quad};
 
 /// How four products of bytes are added.
 pub(super) mod dot {
@@ -343,6 +346,45 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         }
     }
     #[inline(always)]
+    fn chains<const T: usize>(
+        self,
+        signed: bool,
+        w: &[Quad],
+        first: usize,
+        codes: &[&[i8; COLUMNS]; T],
+        sums: &mut [Pair; T],
+    ) {
+        if let (true, Ok(codes), Ok(sums)) =
+            (Self::WORD_CHAINS, (&codes[..]).try_into(), (&mut sums[..]).try_into())
+        {
+            // SAFETY: the CPU has AVX2.
+            if unsafe { chains::four_tokens(w, first, codes, sums) } {
+                return;
+            }
+        }
+        chains_by_quads(self, signed, w, first, codes, sums);
+    }
+    #[inline(always)]
+    fn scaled_chains<const T: usize>(
+        self,
+        signed: bool,
+        w: &[Quad; COLUMNS / 4],
+        codes: &[&[i8; COLUMNS]; T],
+        scales: &[Quad],
+        steps: usize,
+        sums: &mut [Pair; T],
+    ) {
+        if let (true, Ok(codes), Ok(sums)) =
+            (Self::WORD_CHAINS, (&codes[..]).try_into(), (&mut sums[..]).try_into())
+        {
+            // SAFETY: the CPU has AVX2.
+            if unsafe { chains::four_tokens_scaled(w, codes, scales, steps, sums) } {
+                return;
+            }
+        }
+        scaled_chains_by_quads(self, signed, w, codes, scales, steps, sums);
+    }
+    #[inline(always)]
     fn chain_end(self, from: Pair, sums: Pair) -> Pair {
         if !Self::WORD_CHAINS {
             return sums;
@@ -379,6 +421,10 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     #[inline(always)]
     fn prefetch(self, p: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
+    fn prefetch_near(self, p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
 }
 
