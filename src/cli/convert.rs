@@ -13,6 +13,7 @@ use qgguf::session::{Session, SessionOptions};
 use qgguf::tokenizer::{Tokenizer, TokenizerOptions};
 use qgguf_convert::file_type::FileType;
 use qgguf_convert::hf::convert::{Conversion, Options, Source};
+use qgguf_convert::hf::overrides::Overrides;
 use qgguf_convert::hf::verify;
 use qgguf_convert::pipeline::{OutputFile, OutputTensor, TensorReport, WriteOptions};
 use qgguf_convert::split::{self, SplitKeyOrder};
@@ -48,7 +49,8 @@ Examples:
   qgguf convert Qwen3-0.6B/
   qgguf convert Qwen3-0.6B/ -o qwen3-q4_k_m.gguf --outtype q4_k_m --verify
   qgguf convert HuggingFaceTB/SmolLM2-135M-Instruct --outtype f16
-  qgguf convert my-finetune/ --pre qwen2")]
+  qgguf convert my-finetune/ --pre qwen2 --metadata authors.json
+  qgguf convert Qwen3-0.6B/ --vocab-only")]
 pub struct Args {
     /// Folder, .safetensors file, or repository id
     #[arg(value_name = "INPUT")]
@@ -65,6 +67,12 @@ pub struct Args {
     /// general.name, instead of the one that the model card or the folder says
     #[arg(long, value_name = "NAME")]
     model_name: Option<String>,
+    /// JSON with general.* keys that stand over what the checkpoint says of itself (name, author, tags, …)
+    #[arg(long, value_name = "FILE")]
+    metadata: Option<PathBuf>,
+    /// Write the vocabulary and no weights; the checkpoint may lack them
+    #[arg(long, conflicts_with_all = ["verify", "split_max_size", "split_max_tensors", "no_tensor_first_split"])]
+    vocab_only: bool,
     /// Take NaN and infinities as they are
     #[arg(long)]
     allow_nonfinite: bool,
@@ -113,9 +121,15 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(file_type) = args.outtype.0.filter(|_| !args.dry_run) {
         writing::check_type(file_type)?;
     }
-    let source = Source::open(&args.input)?;
-    let options =
-        Options { out_type: args.outtype.0, pre: args.pre.clone(), model_name: args.model_name.clone() };
+    let source = match args.vocab_only {
+        true => Source::open_vocabulary(&args.input)?,
+        false => Source::open(&args.input)?,
+    };
+    let mut overrides = args.metadata.as_deref().map(Overrides::read).transpose()?.unwrap_or_default();
+    if let Some(name) = &args.model_name {
+        overrides.set_name(name);
+    }
+    let options = Options { out_type: args.outtype.0, pre: args.pre.clone(), overrides };
     let conversion = source.convert(&options)?;
     introduce(args, &source, &conversion)?;
     if args.dry_run {
@@ -124,7 +138,8 @@ pub fn run(args: &Args) -> Result<()> {
     let path = output_path(args, &source, &conversion)?;
     let file_type = conversion.file_type;
     let mut files = files(args, conversion, path)?;
-    writing::refuse_overwriting(&files, source.paths())?;
+    let inputs = source.paths().chain(args.metadata.as_deref()).chain([args.input.as_path()]);
+    writing::refuse_overwriting(&files, inputs)?;
     let staging = if args.verify { Some(Staging::new(&mut files)?) } else { None };
     let n_threads = args.threads.unwrap_or_else(qgguf::threads::default_threads);
     let write_options = WriteOptions {
@@ -152,6 +167,8 @@ pub fn run(args: &Args) -> Result<()> {
         written.json(&mut object);
         serde_json::to_writer(&mut out, &object)?;
         writeln!(out)?;
+    } else if args.vocab_only {
+        writeln!(out, "{}: vocabulary", terminal::escape(&written.names()))?;
     } else {
         writeln!(out, "{}: {}", terminal::escape(&written.names()), file_type.name())?;
         outcome.print(&mut out)?;
@@ -203,7 +220,7 @@ fn introduce(args: &Args, source: &Source, conversion: &Conversion<'_>) -> Resul
         terminal::escape(&source.location.dir.display().to_string()),
         source.family.class,
         source.family.architecture,
-        conversion.file_type.name()
+        if args.vocab_only { "a vocabulary" } else { conversion.file_type.name() }
     );
     conversion.warnings.iter().for_each(|warning| note!("qgguf: warning: {}", terminal::escape(warning)));
     let tokenizer = Tokenizer::from_metadata(&conversion.metadata, &TokenizerOptions::default());
@@ -223,6 +240,9 @@ fn introduce(args: &Args, source: &Source, conversion: &Conversion<'_>) -> Resul
     }
     if architectures::names().all(|name| name != source.family.architecture) {
         note!("qgguf: warning: this runtime cannot run {}, only convert it", source.family.architecture);
+        return Ok(());
+    }
+    if args.vocab_only {
         return Ok(());
     }
     let specs: Vec<TensorSpec> = conversion.tensors.iter().map(|tensor| tensor.spec.clone()).collect();
@@ -286,6 +306,8 @@ fn dry_run(args: &Args, conversion: &Conversion<'_>) -> Result<()> {
         object["dry_run"] = true.into();
         serde_json::to_writer(&mut out, &object)?;
         writeln!(out)?;
+    } else if args.vocab_only {
+        writeln!(out, "{} keys, no tensors", conversion.metadata.len())?;
     } else {
         outcome.print_tensors(&mut out)?;
         outcome.print(&mut out)?;

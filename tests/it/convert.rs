@@ -609,3 +609,113 @@ fn a_link_is_followed_and_a_circle_of_links_refused() {
     }
     assert_eq!(fs::read_dir(path("")).unwrap().count(), 3);
 }
+
+#[test]
+fn a_vocabulary_alone_needs_no_weights() {
+    let Some(fixtures) = fixtures("convert vocabulary") else { return };
+    let checkpoint = Checkpoint::copy(&fixtures, "llama-tiny");
+    stdout(&mut checkpoint.command("--pre llama-bpe"));
+    fs::remove_file(checkpoint.file("model.safetensors")).unwrap();
+    let out = checkpoint.dir.path().join("out");
+    let text =
+        stdout(qgguf("convert --vocab-only --pre llama-bpe").arg(checkpoint.folder()).arg("-o").arg(&out));
+    let vocabulary = out.join("Model-vocab.gguf");
+    assert_eq!(text, format!("{}: vocabulary\n", vocabulary.display()));
+
+    let open = |path: &Path| qgguf_gguf::GgufFile::open(path).unwrap();
+    let (whole, alone) = (open(&out.join("model.gguf")), open(&vocabulary));
+    assert_eq!(alone.tensors().len(), 0);
+    let dry = stdout(qgguf("convert --vocab-only --dry-run --pre llama-bpe").arg(checkpoint.folder()));
+    assert_eq!(dry, format!("{} keys, no tensors\n", alone.metadata().len()));
+    // All keys are there but the one that says how large the weights are.
+    let but_size = whole.metadata().iter().filter(|(key, _)| *key != "general.size_label");
+    assert!(but_size.eq(alone.metadata().iter()));
+    let tokens = |path: &Path| {
+        stdout(qgguf("tokenize --ids -p").arg("Hello, <|eot_id|> 123 w\u{f6}rld").arg("-m").arg(path))
+    };
+    assert_eq!(tokens(&vocabulary), tokens(&out.join("model.gguf")));
+    let line = failure(&mut checkpoint.command("--pre llama-bpe"), 1);
+    assert!(line.ends_with("no model*.safetensors in this folder"), "{line}");
+}
+
+#[test]
+fn a_file_of_metadata_stands_over_what_the_checkpoint_says() {
+    let Some(fixtures) = fixtures("convert metadata") else { return };
+    let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
+    fs::write(checkpoint.file("README.md"), "---\nname: Card\nversion: 2\ntags: [old]\nlicense: mit\n---\n")
+        .unwrap();
+    fs::write(checkpoint.file("generation_config.json"), r#"{"top_k": 5, "temperature": 0.5}"#).unwrap();
+    let file = checkpoint.dir.path().join("metadata.json");
+    let with = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let mut command = checkpoint.command("--metadata");
+        command.arg(&file);
+        command
+    };
+    let text = r#"{"general.name": "Mine", "general.author": "me", "general.version": null, "general.license": ["mit", "x"],
+        "general.doi": "10.1/x", "general.source.url": "https://a", "general.size_label": "1B",
+        "general.base_models": [{"name": "Base", "author": "a", "repo_url": "https://b"}, {"uuid": "u"}],
+        "general.datasets": [{"url": "https://d"}], "general.tags": ["a", "b"], "general.languages": "en",
+        "general.sampling.temp": 0.25, "general.sampling.top_k": null, "general.sampling.min_p": 0.125, "name": "x"}"#;
+    let output = with(text).output().unwrap();
+    let notes = stderr(&output);
+    assert!(output.status.success(), "{notes}");
+    assert!(notes.contains("\"name\" is left out: no such key can be set here"), "{notes}");
+    let written = qgguf_gguf::GgufFile::open(checkpoint.dir.path().join("out/model.gguf")).unwrap();
+    let general = written.metadata().iter().filter(|(key, _)| key.starts_with("general."));
+    let general: Vec<String> = general.map(|(key, value)| format!("{}={value:?}", &key[8..])).collect();
+    assert_eq!(
+        general,
+        [
+            "architecture=String(\"llama\")",
+            "type=String(\"model\")",
+            "sampling.min_p=F32(0.125)",
+            "sampling.temp=F32(0.25)",
+            "name=String(\"Mine\")",
+            "author=String(\"me\")",
+            "size_label=String(\"1B\")",
+            "license=String(\"mit,x\")",
+            "doi=String(\"10.1/x\")",
+            "source.url=String(\"https://a\")",
+            "base_model.count=U32(2)",
+            "base_model.0.name=String(\"Base\")",
+            "base_model.0.author=String(\"a\")",
+            "base_model.0.repo_url=String(\"https://b\")",
+            "base_model.1.uuid=String(\"u\")",
+            "dataset.count=U32(1)",
+            "dataset.0.url=String(\"https://d\")",
+            &general[general.len() - 4],
+            &general[general.len() - 3],
+            "file_type=U32(1)",
+            "quantization_version=U32(2)",
+        ]
+    );
+    let strings = |key: &str| {
+        written.metadata().strings(key).unwrap().unwrap().iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (strings("general.tags"), strings("general.languages")),
+        (vec!["a".into(), "b".into()], vec!["en".into()])
+    );
+    // A name on the command line stands over everything.
+    let path = checkpoint.dir.path().join("out/named.gguf");
+    stdout(with(text).args(["--model-name", "Other", "-o"]).arg(&path));
+    let named = qgguf_gguf::GgufFile::open(&path).unwrap();
+    assert_eq!(named.metadata().str("general.name").unwrap(), Some("Other"));
+    for (text, reason) in [
+        (r#"{"general.name": {}}"#, "\"general.name\": expected a text, found {}"),
+        (r#"{"general.tags": 7}"#, "\"general.tags\": expected a list of texts, found 7"),
+        (r#"{"general.sampling.top_k": 1.5}"#, "\"general.sampling.top_k\": expected an integer, found 1.5"),
+        (
+            r#"{"general.base_models": [{"nam": "x"}]}"#,
+            "\"general.base_models\": expected a list of objects with texts for name, author, version, organization, \
+             description, url, doi, uuid, repo_url, found [{\"nam\":\"x\"}]",
+        ),
+        ("[]", "expected a JSON object"),
+    ] {
+        assert_eq!(failure(&mut with(text), 1), format!("qgguf: {}: {reason}", file.display()));
+    }
+    fs::remove_file(&file).unwrap();
+    let line = failure(checkpoint.command("--metadata").arg(&file), 1);
+    assert_eq!(line, format!("qgguf: {}: no such file", file.display()));
+}

@@ -9,6 +9,7 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use super::checkpoint::{Checkpoint, Location};
 use super::families::{Dims, Family};
 use super::general::{self, General};
+use super::overrides::Overrides;
 use super::tensors::{self, Planned};
 use super::{Config, HfError, hparams, naming, tokenizer};
 use crate::file_type::FileType;
@@ -23,8 +24,8 @@ pub struct Options {
     pub out_type: Option<FileType>,
     /// The pre-tokenizer, for tokenizers that are not recognized.
     pub pre: Option<String>,
-    /// The model's name, if it is to have another one.
-    pub model_name: Option<String>,
+    /// What stands over the description of the model.
+    pub overrides: Overrides,
 }
 
 /// Why there is no GGUF.
@@ -58,7 +59,8 @@ pub struct Source {
     pub family: &'static Family,
     config: Config,
     dims: Dims,
-    checkpoint: Checkpoint,
+    /// Nothing if only the vocabulary is converted.
+    checkpoint: Option<Checkpoint>,
     warnings: Vec<String>,
 }
 
@@ -79,12 +81,24 @@ pub struct Conversion<'a> {
 impl Source {
     /// Opens a folder, a `.safetensors` file, or a repository in the cache.
     pub fn open(input: &Path) -> Result<Source, HfError> {
+        Source::open_with(input, |location| Checkpoint::open(location).map(Some))
+    }
+
+    /// The same for a model of which only the vocabulary is wanted: it may have no weights.
+    pub fn open_vocabulary(input: &Path) -> Result<Source, HfError> {
+        Source::open_with(input, |_| Ok(None))
+    }
+
+    fn open_with(
+        input: &Path,
+        open_weights: impl Fn(&Location) -> Result<Option<Checkpoint>, HfError>,
+    ) -> Result<Source, HfError> {
         let location = Location::find(input)?;
         let mut config = match Config::read(&location.dir) {
             Ok(config) => config,
             // A folder without anything, or with pickles, is better told from its weights.
             Err(e) if location.dir.join("config.json").symlink_metadata().is_err() => {
-                Checkpoint::open(&location)?;
+                open_weights(&location)?;
                 return Err(e);
             }
             Err(e) => return Err(e),
@@ -92,7 +106,7 @@ impl Source {
         let states_context = config.get(hparams::CONTEXT).is_some();
         let family = Family::of(&mut config)?;
         let dims = Dims::of(&config)?;
-        let checkpoint = Checkpoint::open(&location)?;
+        let checkpoint = open_weights(&location)?;
         let mut source = Source { location, family, config, dims, checkpoint, warnings: Vec::new() };
         if let (false, Some(default)) = (states_context, source.config.u32(hparams::CONTEXT)?) {
             source.warnings.push(format!(
@@ -107,7 +121,7 @@ impl Source {
 
     /// The files with the weights.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.checkpoint.paths()
+        self.checkpoint.iter().flat_map(Checkpoint::paths)
     }
 
     /// Where the file goes if the user names no place: into the folder, for a repository into the working directory.
@@ -123,15 +137,21 @@ impl Source {
         let mut metadata = Metadata::default();
         let architecture = MetadataValue::String(self.family.architecture.to_owned());
         metadata.set("general.architecture", architecture);
-        let generated = hparams::generated(self.family, &self.config, &self.dims, &mut metadata)?;
-        let planned = tensors::plan(self.family, &self.config, &self.dims, &self.checkpoint, generated)?;
-        let file_type = match options.out_type {
-            Some(file_type) => file_type,
-            None => natural_type(&planned)?,
+        let planned = match &self.checkpoint {
+            Some(checkpoint) => {
+                let generated = hparams::generated(self.family, &self.config, &self.dims, &mut metadata)?;
+                tensors::plan(self.family, &self.config, &self.dims, checkpoint, generated)?
+            }
+            None => Vec::new(),
+        };
+        let file_type = match (options.out_type, &self.checkpoint) {
+            (Some(file_type), _) => file_type,
+            (None, Some(_)) => natural_type(&planned)?,
+            (None, None) => stated_type(&self.config),
         };
 
         metadata.set("general.type", MetadataValue::String("model".to_owned()));
-        general::write_sampling(&self.location.dir, &mut metadata)?;
+        general::write_sampling(&self.location.dir, &options.overrides, &mut metadata)?;
         let n_params = planned.iter().map(|t| t.shape.iter().product::<u64>()).sum();
         let size = naming::size_label(planned.iter().map(|t| (t.name.clone(), t.shape.clone())));
         let general = General::collect(
@@ -140,7 +160,7 @@ impl Source {
             &self.config,
             n_params,
             size,
-            options.model_name.as_deref(),
+            &options.overrides,
         )?;
         general.write(&mut metadata);
         hparams::write(self.family, &self.config, &self.dims, file_type.id(), &mut metadata)?;
@@ -162,12 +182,23 @@ impl Source {
             })
             .collect();
         Ok(Conversion {
-            file_name: format!("{}.gguf", general.file_stem(file_type.name())),
+            file_name: format!(
+                "{}.gguf",
+                general.file_stem(self.checkpoint.as_ref().map(|_| file_type.name()))
+            ),
             warnings: self.warnings.iter().chain(&general.warnings).chain(&of_tokenizer).cloned().collect(),
             metadata,
             tensors,
             file_type,
         })
+    }
+}
+
+/// What [`natural_type`] will most likely be, by what the configuration says of the weights.
+fn stated_type(config: &Config) -> FileType {
+    match config.str(&["dtype", "torch_dtype"]) {
+        Some("bfloat16") => FileType::BF16,
+        _ => FileType::F16,
     }
 }
 

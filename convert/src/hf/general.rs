@@ -5,17 +5,17 @@ use std::path::Path;
 use qgguf_gguf::{Metadata, MetadataArray, MetadataValue};
 use serde_json::{Map, Value};
 
+use super::config::describe;
 use super::naming::{self, IdParts};
+use super::overrides::Overrides;
 use super::{Config, HfError, json};
 
-/// A model or data set that this one was made from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Origin {
-    name: Option<String>,
-    version: Option<String>,
-    organization: Option<String>,
-    repo_url: Option<String>,
-}
+/// A model or data set that this one was made from: texts for [`ORIGIN`].
+type Origin = [Option<String>; ORIGIN.len()];
+
+/// What is said of a model or data set, in order.
+const ORIGIN: [&str; 9] =
+    ["name", "author", "version", "organization", "description", "url", "doi", "uuid", "repo_url"];
 
 /// Everything in `general.*` that describes the model to people.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ pub struct General {
 }
 
 /// `(GGUF key, keys of a model card that are tried in turn)`.
-pub(crate) const TEXTS: [(&str, &[&str]); 18] = [
+pub(crate) const TEXTS: [(&str, &[&str]); 20] = [
     ("general.name", &["name", "model_name"]),
     ("general.author", &["author", "model_author", "model_creator"]),
     ("general.version", &["version", "model_version"]),
@@ -45,6 +45,8 @@ pub(crate) const TEXTS: [(&str, &[&str]); 18] = [
     ("general.license.name", &["license_name"]),
     ("general.license.link", &["license_link"]),
     ("general.url", &[]),
+    ("general.doi", &[]),
+    ("general.uuid", &[]),
     ("general.repo_url", &[]),
     ("general.source.url", &["url", "model_url"]),
     ("general.source.doi", &["doi", "model_doi"]),
@@ -64,14 +66,15 @@ const SIZE_LABEL: usize = 8;
 const LICENSE: usize = 9;
 
 impl General {
-    /// Collects it from a folder: its model card, then the name in its configuration, then its own name.
+    /// Collects it from a folder: its model card, then the name in its configuration, then its own name. `overrides` stand
+    /// over all of them.
     pub fn collect(
         dir: &Path,
         folder: &str,
         config: &Config,
         n_params: u64,
         size_label: Option<String>,
-        model_name: Option<&str>,
+        overrides: &Overrides,
     ) -> Result<General, HfError> {
         let mut general = General::default();
         if let Some(card) = general.card(dir)? {
@@ -81,12 +84,29 @@ impl General {
         for id in [path, Some(folder)].into_iter().flatten().filter(|id| !id.is_empty()) {
             general.read_id(naming::parts(id, n_params));
         }
-        if let Some(name) = model_name {
-            general.texts[NAME] = Some(name.to_owned());
-        }
+        general.apply(overrides)?;
         general.texts[NAME].get_or_insert_with(|| folder.to_owned());
         general.texts[SIZE_LABEL] = general.texts[SIZE_LABEL].take().or(size_label);
         Ok(general)
+    }
+
+    fn apply(&mut self, overrides: &Overrides) -> Result<(), HfError> {
+        for (text, (key, _)) in self.texts.iter_mut().zip(TEXTS) {
+            overrides.text(key, text)?;
+        }
+        overrides.origins("general.base_models", &ORIGIN, &mut self.base_models)?;
+        overrides.origins("general.datasets", &ORIGIN, &mut self.datasets)?;
+        overrides.list("general.tags", &mut self.tags)?;
+        overrides.list("general.languages", &mut self.languages)?;
+        let others = ["general.base_models", "general.datasets", "general.tags", "general.languages"];
+        let is_known = |key: &str| {
+            let sampling = key.strip_prefix("general.sampling.");
+            others.contains(&key)
+                || TEXTS.iter().any(|text| text.0 == key)
+                || sampling.is_some_and(|key| key == "sequence" || SAMPLING.iter().any(|s| s.0 == key))
+        };
+        self.warnings.extend(overrides.unknown(is_known));
+        Ok(())
     }
 
     /// The front matter of `README.md`. A card that cannot be read costs only its facts.
@@ -143,13 +163,7 @@ impl General {
                 metadata.set(&format!("general.{kind}.count"), count);
             }
             for (i, origin) in origins.iter().enumerate() {
-                let fields = [
-                    ("name", &origin.name),
-                    ("version", &origin.version),
-                    ("organization", &origin.organization),
-                    ("repo_url", &origin.repo_url),
-                ];
-                for (field, text) in fields {
+                for (field, text) in ORIGIN.iter().zip(origin) {
                     set_text(metadata, &format!("general.{kind}.{i}.{field}"), text.as_deref());
                 }
             }
@@ -162,17 +176,18 @@ impl General {
         }
     }
 
-    /// The file name without its ending: `Qwen3-0.6B-Instruct-v1-Q8_0`.
-    pub fn file_stem(&self, encoding: &str) -> String {
+    /// The file name without its ending: `Qwen3-0.6B-Instruct-v1-Q8_0`. A vocabulary has no type, and then no size:
+    /// `Qwen3-Instruct-v1-vocab`.
+    pub fn file_stem(&self, file_type: Option<&str>) -> String {
         let dashed = |text: &str| text.trim().replace([' ', '/', '\\'], "-");
         let name = self.texts[BASENAME].as_ref().or(self.texts[NAME].as_ref());
         let mut stem = name.map_or("model".to_owned(), |name| dashed(name));
-        for i in [SIZE_LABEL, FINETUNE, VERSION] {
-            if let Some(text) = &self.texts[i] {
-                stem += &format!("-{}", dashed(text));
-            }
+        let size = self.texts[SIZE_LABEL].as_ref().filter(|_| file_type.is_some());
+        for text in [size, self.texts[FINETUNE].as_ref(), self.texts[VERSION].as_ref()].into_iter().flatten()
+        {
+            stem += &format!("-{}", dashed(text));
         }
-        format!("{stem}-{}", dashed(encoding).to_uppercase())
+        format!("{stem}-{}", file_type.unwrap_or("vocab"))
     }
 }
 
@@ -231,23 +246,23 @@ fn list(card: &Map<String, Value>, keys: &[&str]) -> Vec<String> {
 /// What an id or an address says about a model or data set.
 fn origin(id: &str, n_params: u64) -> Origin {
     let is_address = ["https://", "http://", "ssh://", "git@"].iter().any(|start| id.starts_with(start));
-    let path = match id.strip_prefix(HUB) {
-        Some(path) => path,
-        None if is_address => return Origin { repo_url: Some(id.to_owned()), ..Origin::default() },
-        None => id,
+    let parts = match id.strip_prefix(HUB) {
+        Some(path) => naming::parts(path, n_params),
+        None if is_address => IdParts::default(),
+        None => naming::parts(id, n_params),
     };
-    let parts = naming::parts(path, n_params);
     let repo_url = match (&parts.organization, &parts.name) {
         _ if is_address => Some(id.to_owned()),
         (Some(org), Some(name)) => Some(format!("{HUB}{org}/{name}")),
         _ => None,
     };
-    Origin {
-        name: parts.name.as_deref().map(naming::title),
-        version: parts.version,
-        organization: parts.organization.as_deref().map(naming::title),
-        repo_url,
-    }
+    ORIGIN.map(|field| match field {
+        "name" => parts.name.as_deref().map(naming::title),
+        "version" => parts.version.clone(),
+        "organization" => parts.organization.as_deref().map(naming::title),
+        "repo_url" => repo_url.clone(),
+        _ => None,
+    })
 }
 
 /// `generation_config.json` to `general.sampling.*`: `(key, name there, whether it is an integer)`, in order.
@@ -266,27 +281,35 @@ pub(crate) const SAMPLING: [(&str, &str, bool); 12] = [
     ("mirostat_eta", "mirostat_eta", false),
 ];
 
-/// Appends what `generation_config.json` recommends for sampling.
-pub(crate) fn write_sampling(dir: &Path, metadata: &mut Metadata) -> Result<(), HfError> {
+/// Appends what `generation_config.json` recommends for sampling; `overrides` stand over it.
+pub(crate) fn write_sampling(
+    dir: &Path,
+    overrides: &Overrides,
+    metadata: &mut Metadata,
+) -> Result<(), HfError> {
     let path = dir.join("generation_config.json");
-    let Some(config) = json::read_object(&path)? else { return Ok(()) };
-    if let Some(sequence) = config.get("sequence").and_then(Value::as_str) {
-        set_text(metadata, "general.sampling.sequence", Some(sequence));
-    }
-    for (key, name, is_integer) in SAMPLING {
-        let key = format!("general.sampling.{key}");
-        let Some(value) = config.get(name).filter(|value| !value.is_null() && metadata.get(&key).is_none())
-        else {
+    let config = json::read_object(&path)?.unwrap_or_default();
+    let mut sequence = config.get("sequence").and_then(Value::as_str).map(str::to_owned);
+    overrides.text("general.sampling.sequence", &mut sequence)?;
+    set_text(metadata, "general.sampling.sequence", sequence.as_deref());
+    for (name, name_there, is_integer) in SAMPLING {
+        let key = format!("general.sampling.{name}");
+        let replaced = overrides.get(&key);
+        let Some(value) = replaced.or(config.get(name_there)).filter(|value| !value.is_null()) else {
             continue;
         };
+        if metadata.get(&key).is_some() {
+            continue;
+        }
         let read = match is_integer {
             true => value.as_i64().and_then(|v| i32::try_from(v).ok()).map(MetadataValue::I32),
             false => value.as_f64().map(|v| MetadataValue::F32(v as f32)),
         };
         let wrong = || {
+            let (file, name) =
+                if replaced.is_some() { (&*overrides.path, &*key) } else { (&*path, name_there) };
             let kind = if is_integer { "an integer" } else { "a number" };
-            let found = super::config::describe(value);
-            HfError::file(&path, format!("\"{name}\": expected {kind}, found {found}"))
+            HfError::file(file, format!("\"{name}\": expected {kind}, found {}", describe(value)))
         };
         metadata.set(&key, read.ok_or_else(wrong)?);
     }
@@ -308,12 +331,14 @@ mod tests {
             &config,
             600_000_000,
             Some("596M".to_owned()),
-            None,
+            &Overrides::default(),
         );
         let general = general.unwrap();
         let mut metadata = Metadata::default();
         general.write(&mut metadata);
-        assert_eq!(general.file_stem("q8_0").matches('-').count(), 4);
+        let (model, vocabulary) = (general.file_stem(Some("Q8_0")), general.file_stem(None));
+        assert!(model.starts_with("Qwen3-0.6B-Instruct-") && model.ends_with("-Q8_0"), "{model}");
+        assert!(vocabulary.starts_with("Qwen3-Instruct-") && vocabulary.ends_with("-vocab"), "{vocabulary}");
         (metadata, general.warnings)
     }
 

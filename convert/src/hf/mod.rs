@@ -13,6 +13,7 @@ mod general;
 mod hparams;
 mod json;
 pub mod naming;
+pub mod overrides;
 mod rows;
 pub mod safetensors;
 mod tensors;
