@@ -5,20 +5,30 @@
 //! of 32 bits, one for each row of a tile of weights; its bytes are little-endian. Every operation is exactly
 //! specified, so that all implementations give the same bits.
 
+use std::hint::black_box;
+use std::marker::PhantomData;
+
 use crate::weights::{COLUMNS, Quad};
 
 /// 16 rows of bytes, `stride` apart: what a tile is unpacked from.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
-    bytes: &'a [u8],
+    first: *const u8,
     stride: usize,
+    /// Bytes that every row has.
+    len: usize,
+    bytes: PhantomData<&'a [u8]>,
 }
 
 impl<'a> Rows<'a> {
     /// Rows that start at multiples of `stride` in `bytes`; the last one may be shorter than the others.
+    ///
+    /// # Panics
+    /// If there are fewer than 16.
     #[inline(always)]
     pub fn new(bytes: &'a [u8], stride: usize) -> Rows<'a> {
-        Rows { bytes, stride }
+        assert!(15 * stride <= bytes.len());
+        Rows { first: bytes.as_ptr(), stride, len: bytes.len() - 15 * stride, bytes: PhantomData }
     }
 
     /// Where `n` bytes from `at` of row 0 are, and the distance to the next row's.
@@ -27,20 +37,32 @@ impl<'a> Rows<'a> {
     /// If a row does not have these bytes.
     #[inline(always)]
     pub fn at(self, at: usize, n: usize) -> (*const u8, usize) {
-        assert!(15 * self.stride + at + n <= self.bytes.len());
-        (self.bytes.as_ptr().wrapping_add(at), self.stride)
+        assert!(at + n <= self.len);
+        (self.first.wrapping_add(at), self.stride)
     }
 
     /// Bytes `at..at + N` of row `r`.
+    ///
+    /// # Panics
+    /// If there are no such.
     #[inline(always)]
     pub fn field<const N: usize>(self, r: usize, at: usize) -> [u8; N] {
-        self.bytes[r * self.stride + at..][..N].try_into().expect("N bytes")
+        assert!(r < 16);
+        let (p, stride) = self.at(at, N);
+        // SAFETY: the row has these bytes.
+        unsafe { p.add(r * stride).cast::<[u8; N]>().read() }
     }
 
-    /// The same rows without their first `n` bytes.
+    /// The `n` bytes of every row that come after the first `skipped`.
+    ///
+    /// # Panics
+    /// If a row does not have these bytes.
     #[inline(always)]
-    pub fn skip(self, n: usize) -> Rows<'a> {
-        Rows { bytes: &self.bytes[n..], stride: self.stride }
+    pub fn block(self, skipped: usize, n: usize) -> Rows<'a> {
+        let (p, stride) = self.at(skipped, n);
+        // Hidden from the compiler, which would keep a pointer to each row from block to block instead of adding up
+        // the four that all others can be reached from.
+        Rows { first: black_box(p), stride, len: n, bytes: PhantomData }
     }
 }
 
@@ -178,6 +200,11 @@ pub trait Simd: Copy {
         sums: &mut [Self::Lanes; T],
     ) {
         chains_by_quads(self, signed, w, first, codes, sums);
+    }
+    /// `v`, which the compiler cannot compute later than here, when it would hold all that it needs in registers.
+    #[inline(always)]
+    fn here(self, v: Self::Lanes) -> Self::Lanes {
+        v
     }
     /// Ends a chain that was begun at `from`.
     fn chain_end(self, from: Self::Lanes, sums: Self::Lanes) -> Self::Lanes;

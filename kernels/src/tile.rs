@@ -32,15 +32,38 @@ pub(crate) const PANEL: usize = 16;
 const LINE: usize = 64;
 
 impl Panel<'_> {
-    /// Asks for part `i` of `n` of what is needed next.
+    /// Where 16 blocks are that will be needed in the place of block `i` of these rows, if they are of its format.
     #[inline(always)]
-    pub(crate) fn prefetch<S: Simd>(&self, s: S, i: usize, n: usize) {
-        let part = self.next.len() / n;
-        // One line of the panel after that one, so that the address of its page is known by then.
-        s.prefetch(self.next.as_ptr().wrapping_add(self.next.len() + part * i));
-        for line in self.next[part * i..part * (i + 1)].chunks(LINE) {
-            s.prefetch(line.as_ptr());
+    fn next<B>(&self, i: usize) -> *const u8 {
+        self.next.as_ptr().wrapping_add(PANEL * size_of::<B>() * i)
+    }
+}
+
+/// Passes quads on, and fetches the 16 blocks at `next` bit by bit meanwhile: all at once, they would keep the loads of
+/// these quads waiting.
+struct Fetching<'s, B, K> {
+    next: *const u8,
+    sink: &'s mut K,
+    n_put: usize,
+    format: PhantomData<B>,
+}
+
+impl<'s, B, K> Fetching<'s, B, K> {
+    #[inline(always)]
+    fn new(next: *const u8, sink: &'s mut K) -> Fetching<'s, B, K> {
+        Fetching { next, sink, n_put: 0, format: PhantomData }
+    }
+}
+
+impl<S: Simd, B: Format, K: Sink<S>> Sink<S> for Fetching<'_, B, K> {
+    #[inline(always)]
+    fn put(&mut self, s: S, i: usize, w: S::Lanes) {
+        let (lines, quads) = ((PANEL * size_of::<B>()).div_ceil(LINE), B::WEIGHTS / 4);
+        for line in self.n_put * lines / quads..(self.n_put + 1) * lines / quads {
+            s.prefetch(self.next.wrapping_add(LINE * line));
         }
+        self.n_put += 1;
+        self.sink.put(s, i, w);
     }
 }
 
@@ -138,24 +161,24 @@ pub(crate) fn small<S: Simd, B: Small>(
     out.fill([0.0; 16]);
     for i in 0..n_tiles {
         let n = per_tile.min(n_blocks - i * per_tile);
-        let rows = |b: usize| rows.skip((i * per_tile + b) * size_of::<B>());
+        let rows = |b: usize| rows.block((i * per_tile + b) * size_of::<B>(), size_of::<B>());
+        let next = |b: usize| panel.next::<B>(i * per_tile + b);
         if let ([out], true) = (&mut *out, in_registers::<S, B>()) {
             for b in 0..n {
-                panel.prefetch(s, i * per_tile + b, n_blocks);
                 let x = Block::new(x, 0, i * COLUMNS + b * B::WEIGHTS);
-                small_token::<S, B>(s, rows(b), &mut tile.scales, x, out);
+                small_token::<S, B>(s, rows(b), next(b), x, out);
             }
             continue;
         }
         let scales = quads / B::QUADS;
         for b in 0..n {
-            panel.prefetch(s, i * per_tile + b, n_blocks);
             let out = SmallScales {
                 d: &mut tile.scales.d[scales * b..scales * (b + 1)],
                 m: &mut tile.scales.m[b % 8],
             };
             let at = quads * b..quads * (b + 1);
-            B::unpack(s, rows(b), out, &mut Planes::<B>::new(&mut tile.w[at.clone()], &mut tile.high[at]));
+            let mut planes = Planes::<B>::new(&mut tile.w[at.clone()], &mut tile.high[at]);
+            B::unpack(s, rows(b), out, &mut Fetching::<B, _>::new(next(b), &mut planes));
         }
         let tile = (&*tile, n * scales);
         by_tokens!(s, small_tokens::<S, B>(tile, x, i * COLUMNS, out));
@@ -219,7 +242,7 @@ fn small_chains<S: Simd, B: Small, const T: usize>(
 fn small_token<S: Simd, B: Small>(
     s: S,
     rows: Rows<'_>,
-    scales: &mut Scales,
+    next: *const u8,
     x: Block<'_, 1>,
     out: &mut [f32; 16],
 ) {
@@ -234,8 +257,9 @@ fn small_token<S: Simd, B: Small>(
         sum[0] = s.chain_start(sum[0]);
     }
     let mut chains = Chains::<S, B> { q: x.q, sums, format: PhantomData };
+    let mut scales = Scales::EMPTY;
     let (d, m) = (&mut scales.d[..n_scales], &mut scales.m[0]);
-    B::unpack(s, rows, SmallScales { d, m }, &mut chains);
+    B::unpack(s, rows, SmallScales { d, m }, &mut Fetching::<B, _>::new(next, &mut chains));
     let mut acc = [s.load(out)];
     for (i, start) in starts[..n_scales].iter().enumerate() {
         let sums = [s.chain_end(start[0], chains.sums[i][0])];
@@ -304,13 +328,14 @@ pub(crate) fn superblocks<S: Simd, B: Super>(
     let n_blocks = panel.n_cols / COLUMNS;
     out.fill([0.0; 16]);
     for i in 0..n_blocks {
-        panel.prefetch(s, i, n_blocks);
-        let rows = rows.skip(i * size_of::<B>());
+        let next = panel.next::<B>(i);
+        let rows = rows.block(i * size_of::<B>(), size_of::<B>());
         if let ([out], true) = (&mut *out, in_registers::<S, B>()) {
-            super_token::<S, B>(s, rows, &mut tile.scales, Block::new(x, 0, i * COLUMNS), out);
+            super_token::<S, B>(s, rows, next, Block::new(x, 0, i * COLUMNS), out);
             continue;
         }
-        B::unpack(s, rows, &mut tile.scales, &mut Planes::<B>::new(&mut tile.w, &mut tile.high));
+        let mut planes = Planes::<B>::new(&mut tile.w, &mut tile.high);
+        B::unpack(s, rows, &mut tile.scales, &mut Fetching::<B, _>::new(next, &mut planes));
         by_tokens!(s, super_tokens::<S, B>(&*tile, x, i * COLUMNS, out));
     }
 }
@@ -327,7 +352,9 @@ impl<S: Simd, B: Format> Sink<S> for Chains<'_, S, B> {
     #[inline(always)]
     fn put(&mut self, s: S, i: usize, w: S::Lanes) {
         let signed = B::CODES == weights::Codes::Signed;
-        chain_quad(s, signed, w, i, &self.q, &mut self.sums[i / B::QUADS]);
+        let sums = &mut self.sums[i / B::QUADS];
+        chain_quad(s, signed, w, i, &self.q, sums);
+        sums[0] = s.here(sums[0]);
     }
 }
 
@@ -336,19 +363,20 @@ impl<S: Simd, B: Format> Sink<S> for Chains<'_, S, B> {
 fn super_token<S: Simd, B: Super>(
     s: S,
     rows: Rows<'_>,
-    scales: &mut Scales,
+    next: *const u8,
     x: Block<'_, 1>,
     out: &mut [f32; 16],
 ) {
     let zero = s.splat_lanes(0);
     let sums = [[s.chain_start(zero)]; 16];
     let mut chains = Chains::<S, B> { q: x.q, sums, format: PhantomData };
-    B::unpack(s, rows, scales, &mut chains);
+    let mut scales = Scales::EMPTY;
+    B::unpack(s, rows, &mut scales, &mut Fetching::<B, _>::new(next, &mut chains));
     let mut sums = [zero];
     for g in 0..64 / B::QUADS {
         sums[0] = s.chain_scaled(sums[0], chains.sums[g][0], s.lanes(&scales.whole[g]));
     }
-    scaled::<S, B, 1>(s, scales, &x, sums, std::array::from_mut(out));
+    scaled::<S, B, 1>(s, &scales, &x, sums, std::array::from_mut(out));
 }
 
 #[inline(always)]

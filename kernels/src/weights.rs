@@ -53,17 +53,7 @@ pub(crate) struct Scales {
 }
 
 impl Tile {
-    pub(crate) const EMPTY: Tile = Tile {
-        w: [[0; 64]; 64],
-        high: [[0; 64]; 64],
-        scales: Scales {
-            d: [[0.0; 16]; 16],
-            m: [[0.0; 16]; 8],
-            whole: [[0; 64]; 16],
-            offsets: [[0; 64]; 8],
-            mins: [[0; 64]; 8],
-        },
-    };
+    pub(crate) const EMPTY: Tile = Tile { w: [[0; 64]; 64], high: [[0; 64]; 64], scales: Scales::EMPTY };
 }
 
 /// What takes the quads of a block as they are unpacked: part of a tile, or a product with the only token.
@@ -90,6 +80,7 @@ impl<F: Format> Planes<'_, F> {
 impl<S: Simd, F: Format> Sink<S> for Planes<'_, F> {
     #[inline(always)]
     fn put(&mut self, s: S, i: usize, w: S::Lanes) {
+        let w = s.here(w);
         if planes::<S>(F::CODES) == 1 {
             return s.store_lanes(w, &mut self.w[i]);
         }
@@ -180,6 +171,20 @@ fn signed<S: Simd>(s: S, v: S::Lanes) -> S::Lanes {
     if S::SIGNED_CHAINS { v } else { s.xor(v, splat_bytes(s, 128)) }
 }
 
+/// Runs the block with 0 to 3, written out, for loops may stay loops: what is found by a number that the compiler knows
+/// stays in registers.
+macro_rules! four_times {
+    (|$i:ident| $block:block) => {{
+        four_times!(@ $i $block 0 1 2 3);
+    }};
+    (@ $i:ident $block:block $($n:literal)*) => {
+        $({
+            let $i: usize = $n;
+            $block
+        })*
+    };
+}
+
 /// Unpacks 16 bytes of each row to 32 nibbles, the low ones first, and puts `f(nibbles, index of the quad)`.
 #[inline(always)]
 fn nibbles<S: Simd>(
@@ -188,10 +193,10 @@ fn nibbles<S: Simd>(
     w: &mut impl Sink<S>,
     f: impl Fn(S::Lanes, usize) -> S::Lanes,
 ) {
-    for (j, v) in packed.into_iter().enumerate() {
-        w.put(s, j, f(bits(s, v, 0, 15), j));
-        w.put(s, j + 4, f(bits(s, v, 4, 15), j + 4));
-    }
+    four_times!(|j| {
+        w.put(s, j, f(bits(s, packed[j], 0, 15), j));
+        w.put(s, j + 4, f(bits(s, packed[j], 4, 15), j + 4));
+    });
 }
 
 /// The half-precision number in the low half of each lane to `low`, that in the high half to `high`.
@@ -291,11 +296,9 @@ impl Small for BlockQ8_0 {
     #[inline(always)]
     fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: SmallScales<'_>, w: &mut impl Sink<S>) {
         s.store(s.halves(s.gather_one(rows, 0)), &mut out.d[0]);
-        for half in 0..2 {
-            for (j, v) in s.gather(rows, 2 + 16 * half).into_iter().enumerate() {
-                w.put(s, 4 * half + j, signed(s, v));
-            }
-        }
+        let [packed, then] = [s.gather(rows, 2), s.gather(rows, 18)];
+        four_times!(|j| { w.put(s, j, signed(s, packed[j])) });
+        four_times!(|j| { w.put(s, 4 + j, signed(s, then[j])) });
     }
 }
 
@@ -385,6 +388,14 @@ fn pair<S: Simd>(s: S, low: S::Lanes, high: S::Lanes) -> S::Lanes {
 }
 
 impl Scales {
+    pub(crate) const EMPTY: Scales = Scales {
+        d: [[0.0; 16]; 16],
+        m: [[0.0; 16]; 8],
+        whole: [[0; 64]; 16],
+        offsets: [[0; 64]; 8],
+        mins: [[0; 64]; 8],
+    };
+
     /// Sets the scale of group `g` of `B` and, from it, the offsets.
     #[inline(always)]
     fn set_scale<S: Simd, B: Format>(&mut self, s: S, g: usize, scale: S::Lanes) {
@@ -445,17 +456,17 @@ fn two_bits<S: Simd>(
     f: impl Fn(S::Lanes, usize, usize, usize) -> S::Lanes,
     w: &mut impl Sink<S>,
 ) {
-    for half in 0..2 {
-        for part in 0..2 {
-            for (q, v) in s.gather(rows, at + 32 * half + 16 * part).into_iter().enumerate() {
-                for run in 0..4 {
-                    let quad = 4 * part + q;
-                    let code = f(bits(s, v, 2 * run as u32, 3), half, run, quad);
-                    w.put(s, 32 * half + 8 * run + quad, code);
-                }
-            }
-        }
-    }
+    four_times!(|i| {
+        let (half, part) = (i / 2, i % 2);
+        let packed = s.gather(rows, at + 16 * i);
+        four_times!(|q| {
+            let quad = 4 * part + q;
+            four_times!(|run| {
+                let code = f(bits(s, packed[q], 2 * run as u32, 3), half, run, quad);
+                w.put(s, 32 * half + 8 * run + quad, code);
+            });
+        });
+    });
 }
 
 impl Format for BlockQ2K {
@@ -531,15 +542,17 @@ fn runs_of_nibbles<S: Simd>(
     w: &mut impl Sink<S>,
     f: impl Fn(S::Lanes, usize, usize) -> S::Lanes,
 ) {
-    for p in 0..4 {
-        for part in 0..2 {
-            for (q, v) in s.gather(rows, at + 32 * p + 16 * part).into_iter().enumerate() {
-                let quad = 4 * part + q;
-                w.put(s, 16 * p + quad, f(bits(s, v, 0, 15), 2 * p, quad));
-                w.put(s, 16 * p + 8 + quad, f(bits(s, v, 4, 15), 2 * p + 1, quad));
-            }
-        }
-    }
+    four_times!(|p| {
+        let [packed, then] = [s.gather(rows, at + 32 * p), s.gather(rows, at + 32 * p + 16)];
+        four_times!(|q| {
+            w.put(s, 16 * p + q, f(bits(s, packed[q], 0, 15), 2 * p, q));
+            w.put(s, 16 * p + 8 + q, f(bits(s, packed[q], 4, 15), 2 * p + 1, q));
+        });
+        four_times!(|q| {
+            w.put(s, 16 * p + 4 + q, f(bits(s, then[q], 0, 15), 2 * p, 4 + q));
+            w.put(s, 16 * p + 12 + q, f(bits(s, then[q], 4, 15), 2 * p + 1, 4 + q));
+        });
+    });
 }
 
 impl Format for BlockQ4K {
@@ -599,19 +612,18 @@ impl Super for BlockQ6K {
     fn unpack<S: Simd>(s: S, rows: Rows<'_>, out: &mut Scales, w: &mut impl Sink<S>) {
         out.set_scales::<S, Self>(s, s.gather(rows, 192));
         out.set_d(s, s.shr(s.gather_one(rows, 206), 16));
-        for half in 0..2 {
-            for part in 0..2 {
-                let top = s.gather(rows, 128 + 32 * half + 16 * part);
-                let low = [0, 32].map(|run| s.gather(rows, 64 * half + run + 16 * part));
-                for q in 0..4 {
-                    for run in 0..4 {
-                        let code =
-                            joined_bits(s, low[run % 2][q], run as u32 / 2 * 4, top[q], 2 * run as u32);
-                        w.put(s, 32 * half + 8 * run + 4 * part + q, code);
-                    }
-                }
-            }
-        }
+        four_times!(|i| {
+            let (half, part) = (i / 2, i % 2);
+            let top = s.gather(rows, 128 + 16 * i);
+            let at = 64 * half + 16 * part;
+            let low = [s.gather(rows, at), s.gather(rows, at + 32)];
+            four_times!(|q| {
+                four_times!(|run| {
+                    let code = joined_bits(s, low[run % 2][q], run as u32 / 2 * 4, top[q], 2 * run as u32);
+                    w.put(s, 32 * half + 8 * run + 4 * part + q, code);
+                });
+            });
+        });
     }
 }
 
@@ -630,12 +642,17 @@ impl Super for BlockIQ4XS {
             let scale = s.sub_lanes(s.or(low, s.shl(high, 4)), s.splat_lanes(32));
             out.set_scale::<S, Self>(s, g as usize, scale);
         }
-        for g in 0..8 {
-            for (j, v) in s.gather(rows, 8 + 16 * g).into_iter().enumerate() {
-                w.put(s, 8 * g + j, signed(s, s.lookup(&NL4, bits(s, v, 0, 15))));
-                w.put(s, 8 * g + j + 4, signed(s, s.lookup(&NL4, bits(s, v, 4, 15))));
-            }
-        }
+        four_times!(|i| {
+            let [packed, then] = [s.gather(rows, 8 + 32 * i), s.gather(rows, 8 + 32 * i + 16)];
+            four_times!(|j| {
+                w.put(s, 16 * i + j, signed(s, s.lookup(&NL4, bits(s, packed[j], 0, 15))));
+                w.put(s, 16 * i + 4 + j, signed(s, s.lookup(&NL4, bits(s, packed[j], 4, 15))));
+            });
+            four_times!(|j| {
+                w.put(s, 16 * i + 8 + j, signed(s, s.lookup(&NL4, bits(s, then[j], 0, 15))));
+                w.put(s, 16 * i + 12 + j, signed(s, s.lookup(&NL4, bits(s, then[j], 4, 15))));
+            });
+        });
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod chains;
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use crate::simd::{Rows, Simd, chains_by_quads, scaled_chains_by_quads};
@@ -385,6 +386,10 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         scaled_chains_by_quads(self, signed, w, codes, scales, steps, sums);
     }
     #[inline(always)]
+    fn here(self, v: Pair) -> Pair {
+        unsafe { kept(v) }
+    }
+    #[inline(always)]
     fn chain_end(self, from: Pair, sums: Pair) -> Pair {
         if !Self::WORD_CHAINS {
             return sums;
@@ -472,6 +477,20 @@ pub(super) unsafe fn four_words(p: *const u8, stride: usize) -> __m128i {
         let [a, b, c, d] = [0, 1, 2, 3].map(|r| _mm_loadu_si32(p.add(r * stride)));
         _mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d))
     }
+}
+
+/// Its argument, which the compiler cannot compute later.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn kept([mut low, mut high]: Pair) -> Pair {
+    // SAFETY: it is no instruction.
+    unsafe {
+        asm!("/* {0} {1} */", inout(ymm_reg) low, inout(ymm_reg) high, options(nomem, nostack, preserves_flags))
+    };
+    [low, high]
 }
 
 /// `vpdpbusd` of AVX-VNNI.

@@ -1,6 +1,7 @@
 //! x86-64 with AVX-512 F, BW, DQ and VL: one 512-bit register for 16 lanes. With AVX-512 VNNI, one instruction
 //! multiplies and adds four bytes.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::avx2::{dot, four_words};
@@ -299,6 +300,10 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
         }
     }
     #[inline(always)]
+    fn here(self, v: __m512i) -> __m512i {
+        unsafe { kept(v) }
+    }
+    #[inline(always)]
     fn chain_end(self, from: __m512i, sums: __m512i) -> __m512i {
         if !Self::WORD_CHAINS {
             return sums;
@@ -337,6 +342,18 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     fn prefetch(self, p: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
+}
+
+/// Its argument, which the compiler cannot compute later.
+///
+/// # Safety
+/// The CPU has AVX-512 F.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn kept(mut v: __m512i) -> __m512i {
+    // SAFETY: it is no instruction.
+    unsafe { asm!("/* {0} */", inout(zmm_reg) v, options(nomem, nostack, preserves_flags)) };
+    v
 }
 
 /// `vpdpbusd` of AVX-512 VNNI.
