@@ -183,7 +183,7 @@ pub fn positive(text: &str) -> Result<usize, String> {
 }
 
 /// Flags of llama.cpp with one dash and several letters, which clap would read as several flags.
-const LONG_SHORTS: [(&str, &str); 23] = [
+const LONG_SHORTS: [(&str, &str); 24] = [
     ("-tb", "--threads-batch"),
     ("-ub", "--ubatch-size"),
     ("-ctk", "--cache-type-k"),
@@ -205,6 +205,7 @@ const LONG_SHORTS: [(&str, &str); 23] = [
     ("-dio", "--direct-io"),
     ("-embd", "--embeddings"),
     ("-ts", "--tensor-split"),
+    ("-ot", "--override-tensor"),
     ("-nopo", "--no-op-offload"),
     ("-lzm", "--lazy-mode"),
 ];
@@ -219,13 +220,25 @@ pub fn rewrite(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     for arg in args {
         let text_follows = out.last().is_some_and(|last| TEXT_FLAGS.iter().any(|flag| last == flag));
         only_values |= arg == "--" && !text_follows;
-        let known = LONG_SHORTS.iter().find(|(short, _)| arg == *short);
-        match known {
-            Some((_, long)) if !only_values && !text_follows => out.push(long.into()),
-            _ => out.push(arg),
+        if only_values || text_follows {
+            out.push(arg);
+            continue;
         }
+        let long = LONG_SHORTS.iter().find(|(short, _)| arg == *short);
+        out.push(long.map_or_else(|| with_dashes(arg), |(_, long)| long.into()));
     }
     out
+}
+
+/// `--n_prompt` as `--n-prompt`, which llama.cpp takes too.
+fn with_dashes(arg: OsString) -> OsString {
+    match arg.to_str().filter(|text| text.starts_with("--")) {
+        Some(text) => {
+            let (name, value) = text.split_at(text.find('=').unwrap_or(text.len()));
+            (name.replace('_', "-") + value).into()
+        }
+        None => arg,
+    }
 }
 
 #[cfg(test)]
@@ -245,6 +258,13 @@ mod tests {
         let expected =
             ["qgguf", "run", "--ubatch-size", "7", "-p", "-ub", "--cache-type-k", "f32", "--", "-sys"];
         assert_eq!(rewritten, expected);
+    }
+
+    #[test]
+    fn long_flags_may_have_underscores() {
+        let args = ["qgguf", "--n_gen", "a_b", "--split_mode=a_b", "-p", "--a_b", "--", "--a_b"];
+        let rewritten = rewrite(args.map(OsString::from));
+        assert_eq!(rewritten, ["qgguf", "--n-gen", "a_b", "--split-mode=a_b", "-p", "--a_b", "--", "--a_b"]);
     }
 
     #[test]

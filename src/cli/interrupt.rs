@@ -1,6 +1,8 @@
 //! Signals. Ctrl-C: the first one stops the generation, the next one the command.
 
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Nothing to stop but the command itself.
 const IDLE: u8 = 0;
@@ -46,6 +48,14 @@ impl Generation {
     /// Whether Ctrl-C was pressed since.
     pub fn interrupted(&self) -> bool {
         STATE.load(Ordering::SeqCst) == STOPPING
+    }
+
+    /// Waits for so long, or for Ctrl-C.
+    pub fn sleep(&self, duration: Duration) {
+        let start = Instant::now();
+        while !self.interrupted() && start.elapsed() < duration {
+            thread::sleep(Duration::from_millis(50).min(duration.saturating_sub(start.elapsed())));
+        }
     }
 }
 

@@ -259,16 +259,24 @@ fn progress_and_memory_go_to_stderr() {
 #[test]
 fn flags_for_other_devices_are_taken_if_they_change_nothing() {
     let rows = jsonl(&mut bench(
-        "-p 2 -n 0 -o jsonl -ngl 0,99 -fa 0,1 -mmp 1 -sm none -mg 0 -nkvo 0 -embd 0 -ts 0 -ncmoe 0 -dev none \
+        "-p 2 -n 0 -o jsonl -ngl -1,99 -fa 0,1 -sm none -mg 0 -nkvo 0 -embd 0 -ts 0 -ot none -ncmoe 0 -dev none \
          --poll 50 --prio 0 --repack 1 --no-host 0 -dio 0",
     ));
     let pairs: Vec<_> =
         rows.iter().map(|row| (row["n_gpu_layers"].clone(), row["flash_attn"].clone())).collect();
-    assert_eq!(pairs, [(0, 0), (0, 1), (99, 0), (99, 1)].map(|(ngl, fa)| (ngl.into(), fa.into())));
-    let output = bench("-mmp 0").output().unwrap();
+    assert_eq!(pairs, [(-1, 0), (-1, 1), (99, 0), (99, 1)].map(|(ngl, fa)| (ngl.into(), fa.into())));
+    let output = bench("-nkvo 1").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("invalid value '0' for '--mmap <mmap>'"), "{}", stderr(&output));
-    assert!(stderr(&output).contains("[possible values: 1]"), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("invalid value '1' for '--no-kv-offload <no-kv-offload>'"), "{said}");
+    assert!(said.contains("[possible values: 0]"), "{said}");
+}
+
+#[test]
+fn mmap_is_the_older_name_of_a_load_mode() {
+    let rows = jsonl(&mut bench("-p 2 -n 0 -o jsonl -mmp 0,1"));
+    let modes: Vec<_> = rows.iter().map(|row| (row["load_mode"].clone(), row["use_mmap"].clone())).collect();
+    assert_eq!(modes, [("none", false), ("auto", true)].map(|(mode, on)| (mode.into(), on.into())));
 }
 
 #[test]
@@ -285,6 +293,8 @@ fn wrong_command_lines_are_explained() {
         ("-o xml", "[possible values: none, csv, json, jsonl, md, sql]"),
         ("-ctk q7", "unknown cache type \"q7\""),
         ("-fa maybe", "\"maybe\" is none of on, off and auto"),
+        ("-mmp 2", "\"2\" is neither 0 nor 1"),
+        ("-mmp 0 -lm none", "cannot be used with"),
         ("-lm dio", "[possible values: auto, mmap, mlock, none]"),
         ("--isa mmx", "unknown instruction set \"mmx\""),
         ("-p 0 -n 0", "nothing to measure: -p and -n are 0, and no -pg is given"),
@@ -359,14 +369,58 @@ fn a_plot_has_a_line_for_every_test() {
     assert!(line.contains("cannot write /nonexistent/a.svg"), "{line}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_test_that_memory_cannot_hold_fails_before_it_begins() {
+    let output = bench("-o jsonl -p 2,2147483647 -n 0 -d 0").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(row["n_prompt"], 2);
+    let said = stderr(&output);
+    let line = "qgguf: pp2147483647: 2147483647 positions, 512 together, take ";
+    assert!(said.lines().any(|said| said.starts_with(line) && said.ends_with(" can be had")), "{said}");
+    assert_eq!(said.lines().last().unwrap(), "qgguf: 1 of 2 tests could not be run");
+}
+
 #[cfg(unix)]
 #[test]
-fn an_interrupt_ends_it_at_once() {
+fn an_interrupt_ends_it_with_the_rows_that_are_done() {
+    use std::io::{BufRead, BufReader, Read};
+
+    let dir = tempfile::tempdir().unwrap();
+    let plot = dir.path().join("a.svg");
+    // The last test would take hours.
+    let args = "bench --no-limits --no-warmup -r 1 -o json -p 0 -n 1,2,1000000 --plot";
+    let args: Vec<&str> = args.split(' ').chain([plot.to_str().unwrap()]).collect();
+    let mut child = crate::support::spawn(&args);
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut json = String::new();
+    while json.matches("samples_ts").count() < 2 {
+        assert!(out.read_line(&mut json).unwrap() > 0, "{json}");
+    }
+    crate::support::interrupt(&child);
+    out.read_to_string(&mut json).unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    let rows: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(rows.as_array().unwrap().len(), 2);
+    assert_eq!(said.lines().last().unwrap(), "qgguf: interrupted after 2 of 3 tests");
+    assert!(plot.exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_the_delay_too() {
     use std::io::Read;
 
-    let args = ["bench", "--no-limits", "-p", "0", "-n", "1000000000", "-r", "1", "--no-warmup"];
+    let args = ["bench", "--no-limits", "-o", "json", "--delay", "1000000"];
     let mut child = crate::support::spawn(&args);
-    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut [0]).unwrap();
     crate::support::interrupt(&child);
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(rest.trim(), "]");
 }

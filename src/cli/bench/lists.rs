@@ -4,7 +4,8 @@ use std::ops::RangeInclusive;
 
 use qgguf_kernels::KvType;
 
-use super::super::args::MAX_THREADS;
+use super::plan::LoadMode;
+use crate::cli::args::MAX_THREADS;
 
 /// The values of one flag.
 #[derive(Clone, Debug)]
@@ -44,6 +45,16 @@ pub fn layers(text: &str) -> Result<List<i64>, String> {
 /// Types of the cache.
 pub fn kv_types(text: &str) -> Result<List<KvType>, String> {
     text.split(',').map(str::parse).collect::<Result<_, _>>().map(List)
+}
+
+/// Whether files are mapped, as llama-bench asked before it had load modes.
+pub fn mmap(text: &str) -> Result<List<LoadMode>, String> {
+    let value = |item| match item {
+        "0" => Ok(LoadMode::None),
+        "1" => Ok(LoadMode::Auto),
+        _ => Err(format!("\"{item}\" is neither 0 nor 1")),
+    };
+    text.split(',').map(value).collect::<Result<_, _>>().map(List)
 }
 
 /// Whether attention is fused: llama.cpp's -1 or `auto`, 0 or `off`, 1 or `on`.

@@ -16,15 +16,15 @@ mod work;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use qgguf_kernels::{Isa, Kernels, KvType};
 
 use super::error::{Failure, Result};
+use super::interrupt::{self, Generation};
 use super::output::{check_plot, stdout, write_file};
 use super::terminal::{self, note};
-use super::{interrupt, load, memory};
+use super::{load, memory};
 use compatibility::Ignored;
 use formats::{Format, Printer};
 use limits::Limits;
@@ -101,6 +101,9 @@ pub struct Args {
     /// How weights come into memory (-lm) [default: auto]
     #[arg(long, value_name = "MODE,..", value_delimiter = ',', help_heading = "Computation")]
     load_mode: Vec<LoadMode>,
+    /// Older name of -lm auto (1) and -lm none (0) (-mmp)
+    #[arg(long, value_parser = lists::mmap, conflicts_with = "load_mode", hide = true)]
+    mmap: Vec<List<LoadMode>>,
     /// Instruction set, to force a lower one than the CPU has (so does the environment variable QGGUF_ISA)
     #[arg(long, value_name = "NAME", help_heading = "Computation")]
     isa: Option<Isa>,
@@ -108,7 +111,7 @@ pub struct Args {
     #[arg(long, value_parser = lists::flash_attention, hide = true)]
     flash_attn: Vec<List<i64>>,
     /// Changes nothing, all layers stay here; printed as given (-ngl)
-    #[arg(long, value_parser = lists::layers, hide = true)]
+    #[arg(long, value_parser = lists::layers, allow_hyphen_values = true, hide = true)]
     n_gpu_layers: Vec<List<i64>>,
     #[command(flatten)]
     _ignored: Ignored,
@@ -144,6 +147,7 @@ pub fn run(args: &Args) -> Result<()> {
         return Err(Failure::usage("nothing to measure: -p and -n are 0, and no -pg is given"));
     }
     interrupt::listen();
+    let running = Generation::begin();
     let machine = Machine { cpu: cpu::name(), isa: kernels.isa().name() };
     note!("qgguf: {}, {}", machine.cpu, machine.isa);
 
@@ -155,7 +159,8 @@ pub fn run(args: &Args) -> Result<()> {
     let mut rows = Vec::new();
     let mut n_failed = 0;
     let mut number = 0;
-    for tests in tests.chunk_by(Test::same_model) {
+    let mut interrupted = false;
+    'models: for tests in tests.chunk_by(Test::same_model) {
         let subject = match bench.open(tests) {
             Ok(subject) => subject,
             Err(failure) => {
@@ -165,7 +170,7 @@ pub fn run(args: &Args) -> Result<()> {
                 continue;
             }
         };
-        let mut runner = Runner::new(&subject, kernels);
+        let mut runner = Runner::new(&subject, kernels, &running);
         for test in tests {
             number += 1;
             match bench.measure(&mut runner, test, number) {
@@ -173,6 +178,10 @@ pub fn run(args: &Args) -> Result<()> {
                     out.row(&row)?;
                     err.row(&row)?;
                     rows.push(row);
+                }
+                Err(Failure::Interrupted) => {
+                    interrupted = true;
+                    break 'models;
                 }
                 Err(failure) => {
                     note!("qgguf: {}: {}", test.name(), terminal::escape(&failure.line()));
@@ -183,11 +192,15 @@ pub fn run(args: &Args) -> Result<()> {
     }
     out.footer()?;
     err.footer()?;
-    if let Some(path) = &args.plot {
+    if let Some(path) = args.plot.as_ref().filter(|_| !rows.is_empty()) {
         let chart = chart::of(&rows).svg()?;
         write_file(path, |file| Ok(file.write_all(chart.as_bytes())?))?;
     }
     match n_failed {
+        _ if interrupted => {
+            note!("qgguf: interrupted after {} of {} tests", rows.len(), tests.len());
+            Err(Failure::Interrupted)
+        }
         0 => Ok(()),
         _ => Err(Failure::text(format!("{n_failed} of {} tests could not be run", tests.len()))),
     }
@@ -239,7 +252,7 @@ impl Bench<'_> {
             (limits, limits.tokens_per_second(test.n_tokens(), passes))
         });
         let mut row = Row::new(test, runner.subject(), limit);
-        thread::sleep(Duration::from_secs(self.args.delay.into()));
+        runner.running.sleep(Duration::from_secs(self.args.delay.into()));
         let mut run = runner.prepare(test)?;
         if test.n_depth > 0 {
             progress("depth run");

@@ -57,7 +57,10 @@ impl Lists {
         Lists {
             models,
             n_gpu_layers: values(&args.n_gpu_layers, -1),
-            load_mode: if args.load_mode.is_empty() { vec![LoadMode::Auto] } else { args.load_mode.clone() },
+            load_mode: match args.load_mode.as_slice() {
+                [] => values(&args.mmap, LoadMode::Auto),
+                given => given.to_vec(),
+            },
             n_batch: values(&args.batch_size, 2048),
             n_ubatch: values(&args.ubatch_size, 512),
             type_k: values(&args.cache_type_k, KvType::F16),
@@ -151,6 +154,11 @@ impl Test {
     /// Positions that the context has to hold.
     pub fn n_ctx(&self) -> usize {
         self.n_depth + self.n_tokens()
+    }
+
+    /// Tokens that are evaluated together, at most.
+    pub fn n_together(&self) -> usize {
+        self.n_ubatch.min(self.n_batch).min(self.n_prompt.max(self.n_depth).max(1))
     }
 
     /// `pp512`, `tg128`, `pp512+tg128`.

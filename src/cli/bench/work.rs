@@ -45,6 +45,8 @@ pub struct Work {
     n_head_kv: usize,
     head_dim_k: usize,
     head_dim_v: usize,
+    /// Bytes of the activations of a position.
+    activations: usize,
     /// Multiply-adds of a query position with one key position.
     attention: f64,
     /// Key positions that a query position looks at, at most.
@@ -73,6 +75,7 @@ impl Work {
             n_head_kv: hp.n_head_kv.iter().sum(),
             head_dim_k: hp.head_dim_k,
             head_dim_v: hp.head_dim_v,
+            activations: size_of::<f32>() * (3 * hp.n_embd + 2 * hp.n_ff.iter().max().unwrap_or(&0)),
             attention: (hp.n_head.iter().sum::<usize>() * (hp.head_dim_k + hp.head_dim_v)) as f64,
             window: window(file, hp),
         }
@@ -92,16 +95,28 @@ impl Work {
         prompt.chain(generation)
     }
 
+    /// Bytes of memory that a test needs at least: its keys and values, and the activations of a ubatch.
+    pub fn memory_bytes(&self, test: &Test) -> u64 {
+        let bytes = |n: usize, each: usize| (n as u64).saturating_mul(each as u64);
+        bytes(test.n_ctx(), self.position_bytes(test))
+            .saturating_add(bytes(test.n_together(), self.activations))
+    }
+
+    /// Bytes of the keys and values of one position.
+    fn position_bytes(&self, test: &Test) -> usize {
+        let heads = test.type_k.row_bytes(self.head_dim_k) + test.type_v.row_bytes(self.head_dim_v);
+        self.n_head_kv * heads
+    }
+
     /// These tokens of a test together, with logits for the last of them or none.
     fn pass(&self, test: &Test, tokens: Range<usize>, output: bool) -> Cost {
         let (start, end) = (test.n_depth + tokens.start, test.n_depth + tokens.end);
         let seen: usize = (start..end).map(|pos| self.window.min(pos + 1)).sum();
         let cached = end - (start + 1).saturating_sub(self.window);
-        let heads = test.type_k.row_bytes(self.head_dim_k) + test.type_v.row_bytes(self.head_dim_v);
         let output = if output { self.output } else { Cost::default() };
         let n = tokens.len() as f64;
         Cost {
-            bytes: self.layers.bytes + output.bytes + (cached * self.n_head_kv * heads) as f64,
+            bytes: self.layers.bytes + output.bytes + (cached * self.position_bytes(test)) as f64,
             int8: self.layers.int8 * n + output.int8,
             f32: self.layers.f32 * n + output.f32 + self.attention * seen as f64,
         }
@@ -177,6 +192,7 @@ mod tests {
             n_head_kv: 1,
             head_dim_k: 1,
             head_dim_v: 0,
+            activations: 0,
             attention: 1.0,
             window: 3,
         };
