@@ -13,7 +13,7 @@ use rustyline::error::ReadlineError;
 
 use super::args::{ComputeArgs, EscapeArgs, ModelArgs};
 use super::conversation::{Conversation, TemplateArgs};
-use super::error::Result;
+use super::error::{Failure, Result};
 use super::generation::{self, GenerationArgs, explain_stop};
 use super::interrupt;
 use super::load::{self, Loaded};
@@ -68,6 +68,9 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
     while let Some(line) = input.message()? {
         if !chat.take(&line)? {
             break;
+        }
+        if interrupt::is_to_end() {
+            return Err(Failure::Interrupted);
         }
     }
     trace.map_or(Ok(()), |trace| trace.finish())

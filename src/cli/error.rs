@@ -12,7 +12,7 @@ use std::process::ExitCode;
 pub enum Failure {
     /// The command line makes no sense: exit code 2.
     Usage(String),
-    /// The command ended early at the user's wish (Ctrl-C); everything has been said: exit code 130.
+    /// The command ended early at the user's wish (Ctrl-C); everything has been said: the exit code is the signal's, 130.
     Interrupted,
     /// Anything else: exit code 1. The texts in front say what was being done.
     Other(Vec<String>, Box<dyn Error>),
@@ -49,7 +49,7 @@ impl Failure {
     /// Prints the one line and returns the exit code.
     pub fn report(&self) -> ExitCode {
         match self {
-            Failure::Interrupted => ExitCode::from(130),
+            Failure::Interrupted => ExitCode::from(super::interrupt::exit_code()),
             _ if self.is_broken_pipe() => ExitCode::SUCCESS,
             Failure::Usage(text) => {
                 super::note!("qgguf: {text} (see --help)");

@@ -68,7 +68,7 @@ Examples:
   qgguf COMMAND --help                        all flags of a command
 
 Results go to standard output, everything else to standard error.
-Exit codes: 0 success, 1 failure, 2 wrong command line, 130 stopped by Ctrl-C.
+Exit codes: 0 success, 1 failure, 2 wrong command line, 130 stopped by Ctrl-C (128 + N by signal N).
 Environment: QGGUF_ISA (instruction set), QGGUF_MODELS (where the built-in model is)."
 )]
 struct Cli {

@@ -81,21 +81,39 @@ fn without_a_template_chatting_is_an_error() {
     assert!(line.contains("no chat template") && line.contains("--chat-template"), "{line}");
 }
 
+/// A chat in the middle of a long answer, and its input.
 #[cfg(unix)]
-#[test]
-fn an_interrupt_stops_the_answer_and_the_next_one_leaves() {
-    use crate::support::{interrupt, spawn};
+fn answering() -> (std::process::Child, std::process::ChildStdin) {
     use std::io::{Read, Write};
 
     let dir = tempfile::tempdir().unwrap();
     let template = dir.path().join("template.jinja");
     fs::write(&template, TEMPLATE).unwrap();
+    let template = template.to_str().unwrap();
     let mut child =
-        spawn(&["chat", "-n", "1500", "--ignore-eos", "--chat-template", template.to_str().unwrap()]);
+        crate::support::spawn(&["chat", "-n", "1500", "--ignore-eos", "--chat-template", template]);
     let mut stdin = child.stdin.take().unwrap();
-    let mut said = String::new();
     stdin.write_all(b"Speak.\n").unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    (child, stdin)
+}
+
+#[cfg(unix)]
+#[test]
+fn a_request_to_end_ends_the_chat_and_not_only_the_answer() {
+    let (mut child, _stdin) = answering();
+    crate::support::signal(&child, "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_stops_the_answer_and_the_next_one_leaves() {
+    use crate::support::interrupt;
+    use std::io::{Read, Write};
+
+    let (mut child, mut stdin) = answering();
+    let mut said = String::new();
     interrupt(&child);
     // The chat goes on.
     stdin.write_all(b"/system\n").unwrap();

@@ -543,7 +543,24 @@ fn metadata_that_would_break_the_model_is_refused() {
 #[test]
 #[cfg(unix)]
 fn ctrl_c_leaves_the_old_file() {
+    signals_leave_the_old_file("", &["INT"], 130);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_request_to_end_leaves_the_old_file_and_says_so_in_the_exit_code() {
+    signals_leave_the_old_file("", &["TERM"], 143);
+    // As nohup does it.
+    if cfg!(target_os = "linux") {
+        signals_leave_the_old_file("trap '' HUP;", &["HUP", "TERM"], 143);
+    }
+}
+
+/// Sends signals while a file is written by a command that begins with a line of the shell.
+#[cfg(unix)]
+fn signals_leave_the_old_file(shell: &str, signals: &[&str], code: i32) {
     use std::io::{BufRead, BufReader, Read};
+    use std::process::{Command, Stdio};
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out.gguf");
     fs::write(&out, "old").unwrap();
@@ -556,17 +573,18 @@ fn ctrl_c_leaves_the_old_file() {
     let model = gguf.save(dir.path(), "model.gguf");
     let n = fs::metadata(&model).unwrap().len();
     fs::File::options().write(true).open(&model).unwrap().set_len(n + (1 << 30)).unwrap();
-    let arguments = ["quantize", model.to_str().unwrap(), out.to_str().unwrap(), "F16"];
-    let mut child = crate::support::spawn(&arguments);
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{shell} exec \"$@\""), "sh", env!("CARGO_BIN_EXE_qgguf"), "quantize"]);
+    let mut child = command.args([&model, &out]).arg("F16").stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
     let mut first = String::new();
     lines.read_line(&mut first).unwrap();
     assert!(first.starts_with("[1/2] a.weight"), "{first}");
-    crate::support::interrupt(&child);
+    signals.iter().for_each(|name| crate::support::signal(&child, name));
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "qgguf: interrupted, nothing was written\n");
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(child.wait().unwrap().code(), Some(code));
     assert_eq!(fs::read(&out).unwrap(), b"old");
     assert_eq!(listing(dir.path()), ["model.gguf", "out.gguf"]);
 }

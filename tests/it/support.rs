@@ -54,6 +54,12 @@ pub fn spawn(args: &[&str]) -> Child {
 /// Presses Ctrl-C.
 #[cfg(unix)]
 pub fn interrupt(child: &Child) {
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    signal(child, "INT");
+}
+
+/// Sends a signal.
+#[cfg(unix)]
+pub fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
 }
