@@ -147,7 +147,8 @@ pub fn run(args: &Args) -> Result<()> {
         allow_overflow: true,
         ..WriteOptions::new(n_threads, kernels)
     };
-    let mut written = writing::write(&files, &write_options)?;
+    let written = writing::write(&files, &write_options);
+    let mut written = written.map_err(|failure| writing::of_input(failure, &args.input))?;
     written.report_overflow("--outtype auto, bf16 and f32 have room for them");
     let mut out = BufWriter::new(stdout());
     if let Some(staging) = staging {

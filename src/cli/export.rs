@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use qgguf_convert::gguf_rows::Shards;
-use qgguf_convert::hf::export::Export;
+use qgguf_convert::hf::export::{self, Export};
 use qgguf_convert::hf::safetensors;
 use qgguf_convert::pipeline::WriteOptions;
 use qgguf_gguf::{GgmlType, GgufFile, TensorSpec};
@@ -85,7 +85,8 @@ pub fn run(args: &Args) -> Result<()> {
         allow_overflow: true,
         ..WriteOptions::new(n_threads, kernels)
     };
-    let written = write(&args.out, &export, &options)?;
+    let written = write(&args.out, &file, &export, &options);
+    let written = written.map_err(|failure| writing::of_input(failure, &args.model))?;
     written.report_overflow("--outtype bf16 and f32 have room for them");
 
     let outcome = Outcome::of(&written.reports);
@@ -106,7 +107,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Writes all files into a folder that is hidden until they are complete: beside their place, or in it if that is an empty
 /// folder already, which stays the same folder then.
-fn write(dir: &Path, export: &Export<'_>, options: &WriteOptions) -> Result<Written> {
+fn write(dir: &Path, model: &GgufFile, export: &Export<'_>, options: &WriteOptions) -> Result<Written> {
     let exists = check_place(dir)?;
     let parent = match exists {
         true => dir,
@@ -122,6 +123,10 @@ fn write(dir: &Path, export: &Export<'_>, options: &WriteOptions) -> Result<Writ
     for (name, bytes) in &export.files {
         fs::write(folder.join(name), bytes).context(dir.join(name).display())?;
     }
+    let lost = export::lost_keys(model, &folder).context("the checkpoint could not be converted again")?;
+    if !lost.is_empty() {
+        note!("qgguf: warning: keys without a place in a checkpoint: {}", terminal::escape(&list(&lost)));
+    }
     let specs: Vec<TensorSpec> = export.tensors.iter().map(|tensor| tensor.spec.clone()).collect();
     let weights = dir.join(WEIGHTS);
     let mut file = File::create_new(folder.join(WEIGHTS)).context(weights.display())?;
@@ -135,6 +140,16 @@ fn write(dir: &Path, export: &Export<'_>, options: &WriteOptions) -> Result<Writ
         fs::rename(folder.join(name), dir.join(name)).context(failed())?;
     }
     Ok(written)
+}
+
+/// A list that stays readable.
+fn list(keys: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let shown: Vec<String> = keys.iter().take(SHOWN).map(|key| key.chars().take(60).collect()).collect();
+    match keys.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        n => format!("{} and {n} more", shown.join(", ")),
+    }
 }
 
 /// The file with the weights.

@@ -58,6 +58,11 @@ impl Gguf {
         values.iter().for_each(|v| put!(self, metadata, v));
     }
 
+    pub fn bool(&mut self, key: &str, value: bool) {
+        self.key(key, 7);
+        put!(self, metadata, u8::from(value));
+    }
+
     pub fn f64(&mut self, key: &str, value: f64) {
         self.key(key, 12);
         put!(self, metadata, value);

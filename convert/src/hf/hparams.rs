@@ -251,45 +251,64 @@ pub(crate) fn generated(
     match family.architecture {
         "phi3" => phi3_factors(config, dims, metadata),
         "llama" | "mistral3" | "smollm3" | "granite" if config.rope()?.kind() == "llama3" => {
-            Ok(vec![("rope_freqs.weight".to_owned(), llama3_factors(config, dims.head_dim)?)])
+            Ok(vec![("rope_freqs.weight".to_owned(), Llama3::read(config)?.factors(dims.head_dim))])
         }
         _ => Ok(Vec::new()),
     }
 }
 
 /// Llama 3 turns long waves slower, in a smooth step between two wave lengths.
-pub(crate) fn llama3_factors(config: &Config, head_dim: u64) -> Result<Vec<f32>, HfError> {
-    let rope = config.rope()?;
-    let base = rope.theta()?.unwrap_or(10_000.0);
-    let factor = rope.f32("factor")?.unwrap_or(8.0);
-    let low = rope.f32("low_freq_factor")?.unwrap_or(1.0);
-    let high = rope.f32("high_freq_factor")?.unwrap_or(4.0);
-    let original = rope.f32("original_max_position_embeddings")?.unwrap_or(8192.0);
-    if !(factor > 0.0 && low > 0.0 && high > low && original > 0.0 && base > 0.0) {
+pub(crate) struct Llama3 {
+    /// `rope_theta`.
+    pub base: f32,
+    /// How much slower.
+    pub factor: f32,
+    /// Waves are long that fit into the context fewer times than this.
+    pub low: f32,
+    /// Waves are short that fit into the context more often than this.
+    pub high: f32,
+    /// The context of the training.
+    pub context: f32,
+}
+
+impl Llama3 {
+    fn read(config: &Config) -> Result<Llama3, HfError> {
+        let rope = config.rope()?;
+        let base = rope.theta()?.unwrap_or(10_000.0);
+        let factor = rope.f32("factor")?.unwrap_or(8.0);
+        let low = rope.f32("low_freq_factor")?.unwrap_or(1.0);
+        let high = rope.f32("high_freq_factor")?.unwrap_or(4.0);
+        let context = rope.f32("original_max_position_embeddings")?.unwrap_or(8192.0);
+        if factor > 0.0 && low > 0.0 && high > low && context > 0.0 && base > 0.0 {
+            return Ok(Llama3 { base, factor, low, high, context });
+        }
         let reason = format!(
             "rope parameters: expected positive numbers, low_freq_factor below high_freq_factor, found rope_theta {base}, \
              factor {factor}, low_freq_factor {low}, high_freq_factor {high}, \
-             original_max_position_embeddings {original}"
+             original_max_position_embeddings {context}"
         );
-        return Err(HfError::file(config.path(), reason));
+        Err(HfError::file(config.path(), reason))
     }
-    let dim = head_dim as f32;
-    Ok((0..head_dim / 2)
-        .map(|i| {
-            let exponent = (2 * i) as f32 / dim;
-            let frequency = 1.0 / f64::from(base).powf(exponent.into()) as f32;
-            // A quotient of a number and a tensor is a product with the reciprocal where the reference computes this.
-            let wave = (1.0 / frequency) * (2.0 * std::f64::consts::PI) as f32;
-            if wave < original / high {
-                1.0
-            } else if wave > original / low {
-                factor
-            } else {
-                let smooth = ((1.0 / wave) * original - low) / (high - low);
-                1.0 / ((1.0 - smooth) / factor + smooth)
-            }
-        })
-        .collect())
+
+    /// The factor of each pair of dimensions of a head.
+    pub fn factors(&self, head_dim: u64) -> Vec<f32> {
+        (0..head_dim / 2)
+            .map(|i| {
+                let exponent = (2 * i) as f32 / head_dim as f32;
+                let frequency = 1.0 / f64::from(self.base).powf(exponent.into()) as f32;
+                // A quotient of a number and a tensor is a product with the reciprocal where the reference computes this.
+                let wave = (1.0 / frequency) * (2.0 * std::f64::consts::PI) as f32;
+                if wave < self.context / self.high {
+                    1.0
+                } else if wave > self.context / self.low {
+                    self.factor
+                } else {
+                    let smooth = ((1.0 / wave) * self.context - self.low) / (self.high - self.low);
+                    1.0 / ((1.0 - smooth) / self.factor + smooth)
+                }
+            })
+            .collect()
+    }
 }
 
 /// Phi-3 has a factor per pair of dimensions, one set for long contexts and one for short ones.

@@ -59,6 +59,18 @@ pub fn write_to(
     })
 }
 
+/// Weights that are not finite are a fault of `input`, and the commands that take a checkpoint or make one have a flag
+/// for them.
+pub fn of_input(failure: Failure, input: &Path) -> Failure {
+    match failure {
+        Failure::Other(_, error) if matches!(error.downcast_ref(), Some(PipelineError::NonFinite { .. })) => {
+            let input = input.display();
+            Failure::text(format!("{input}: {error} (--allow-nonfinite takes them as they are)"))
+        }
+        other => other,
+    }
+}
+
 /// Does the work that writes tensors, shows how far it is, and stops it on Ctrl-C.
 fn tell<'t>(
     tensors: impl Iterator<Item = &'t OutputTensor<'t>>,

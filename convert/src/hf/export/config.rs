@@ -3,9 +3,10 @@
 use qgguf_gguf::{GgmlType, GgufFile, Metadata, MetadataValue};
 use serde_json::{Map, Value, json};
 
+use super::super::Config;
 use super::super::families::{Dims, Family};
 use super::super::general::SAMPLING;
-use super::super::{Config, hparams};
+use super::super::hparams::Llama3;
 use super::{ExportError, number};
 
 /// Keys of the GGUF, without the architecture, and names in the configuration; what is absent there is left out here.
@@ -35,6 +36,8 @@ const FLOATS: [(&str, &str); 9] = [
     ("residual_scale", "residual_multiplier"),
     ("logit_scale", "logits_scaling"),
 ];
+/// The layers of the largest Gemmas, which scale attention by the width for each head; no key says so.
+const GEMMA_27B: [(&str, u64); 2] = [("gemma2", 46), ("gemma3_text", 62)];
 const YARN: [(&str, &str); 5] = [
     ("rope.scaling.factor", "factor"),
     ("rope.scaling.yarn_ext_factor", "extrapolation_factor"),
@@ -108,6 +111,10 @@ pub(super) fn config(
             set(name, n.into());
         }
     }
+    // Without the key every head has its own keys and values; some of transformers' classes have another default.
+    if let (None, Some(n)) = (keys.u64("attention.head_count_kv")?, keys.u64("attention.head_count")?) {
+        set("num_key_value_heads", n.into());
+    }
     // Only the rows of the embedding say how many tokens there are in every file.
     let n_vocab = file.require_tensor("token_embd.weight")?.info().n_rows();
     set("vocab_size", n_vocab.into());
@@ -134,8 +141,12 @@ pub(super) fn config(
     }
     let has = |name: &str| file.tensor_index(name).is_some();
     set("tie_word_embeddings", (!has("output.weight")).into());
-    set("attention_bias", has("blk.0.attn_q.bias").into());
-    set("mlp_bias", has("blk.0.ffn_gate.bias").into());
+    // Where one projection has a bias and others lack theirs, transformers gives those one of zeros.
+    let has_bias = |part: &str| {
+        file.tensors().iter().any(|info| info.name.ends_with(".bias") && info.name.contains(part))
+    };
+    set("attention_bias", has_bias(".attn_").into());
+    set("mlp_bias", has_bias(".ffn_").into());
     let activation = if family.norms_from_one {
         ("hidden_activation", "gelu_pytorch_tanh")
     } else {
@@ -167,8 +178,7 @@ fn special(family: &Family, keys: &Keys<'_>, config: &mut Map<String, Value>) ->
             set("no_rope_layers", (1..=n_layer).map(|i| u8::from(i % 4 != 0)).collect());
         }
         "gemma2" | "gemma3_text" => {
-            // The largest models scale by the width for each head, and no key tells of it.
-            let is_27b = n_layer == if family.model_type == "gemma2" { 46 } else { 62 };
+            let is_27b = GEMMA_27B.contains(&(family.model_type, n_layer));
             let width = keys.u64("embedding_length")?.zip(keys.u64("attention.head_count")?);
             let scalar = match width {
                 Some((width, heads @ 1..)) if is_27b => Some(width / heads),
@@ -267,7 +277,7 @@ fn rope(
                 factors.len()
             )));
         }
-        scaling = llama3(&factors, config)?;
+        scaling = llama3(&factors, keys.f32("rope.freq_base")?.unwrap_or(10_000.0))?;
     }
     let name = if family.architecture == "mistral3" { "rope_parameters" } else { "rope_scaling" };
     if !scaling.is_empty() {
@@ -292,25 +302,22 @@ fn factors(file: &GgufFile, name: &str) -> Result<Option<Vec<f32>>, ExportError>
 
 /// The parameters from which the converter computes these factors, found by trying: the largest factor is one of them,
 /// the others are those of Llama 3 but for the context that it was trained with first.
-fn llama3(factors: &[f32], config: &Map<String, Value>) -> Result<Map<String, Value>, ExportError> {
+fn llama3(factors: &[f32], base: f32) -> Result<Map<String, Value>, ExportError> {
     let factor = factors.iter().copied().fold(1.0, f32::max);
+    let (low, high) = (1.0, 4.0);
     let contexts = [8192].into_iter().chain((5..21).map(|n| 1u64 << n));
     for context in contexts {
-        let scaling = json!({
-            "rope_type": "llama3",
-            "factor": number(factor),
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": context,
-        });
-        let Value::Object(scaling) = scaling else { unreachable!("it is an object") };
-        let mut config = config.clone();
-        config.insert("rope_scaling".to_owned(), scaling.clone().into());
-        let config = Config::new("config.json".into(), config);
-        let expected = hparams::llama3_factors(&config, factors.len() as u64 * 2)?;
+        let expected = Llama3 { base, factor, low, high, context: context as f32 };
+        let expected = expected.factors(factors.len() as u64 * 2);
         // Other libraries than the converter's may have rounded otherwise.
         if expected.iter().zip(factors).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs()) {
-            return Ok(scaling);
+            return Ok(Map::from_iter([
+                ("rope_type".to_owned(), "llama3".into()),
+                ("factor".to_owned(), number(factor)),
+                ("low_freq_factor".to_owned(), low.into()),
+                ("high_freq_factor".to_owned(), high.into()),
+                ("original_max_position_embeddings".to_owned(), context.into()),
+            ]));
         }
     }
     Err(ExportError::Model(

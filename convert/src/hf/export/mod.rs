@@ -1,7 +1,8 @@
 //! The way back: a GGUF of a known architecture becomes a checkpoint that `convert` and transformers read.
 //!
 //! Everything is decided from the metadata first ([`config`], [`tokenizer`]); the rows of [`tensors`] are streamed. What
-//! the converter would then write for the architecture's keys is compared with what the file says.
+//! the converter would then write for the architecture's keys is compared with what the file says, and with the small
+//! files written all other keys are ([`lost_keys`]).
 
 mod card;
 mod config;
@@ -9,9 +10,12 @@ mod pre_tokenizer;
 mod tensors;
 mod tokenizer;
 
+use std::path::Path;
+
 use qgguf_gguf::{GgmlType, GgufFile, Metadata, MetadataValue};
 use serde_json::Value;
 
+use super::convert::{ConvertError, Options, Source};
 use super::families::{Dims, Family};
 use super::{Config, HfError, hparams};
 use crate::gguf_rows::Shards;
@@ -126,6 +130,18 @@ fn check(
         ));
     }
     Ok(())
+}
+
+/// The keys that convert does not find in `folder`, where the small files of the exported checkpoint are. Those of the
+/// architecture are not among them: [`Export::of`] warns of each.
+pub fn lost_keys(file: &GgufFile, folder: &Path) -> Result<Vec<String>, ConvertError> {
+    let written = Source::open_vocabulary(folder)?.convert(&Options::default())?.metadata;
+    let of_architecture = format!("{}.", file.architecture().unwrap_or_default());
+    // How the file came about is not what the model is.
+    let ignored = [of_architecture.as_str(), "general.alignment", "split.", "quantize."];
+    let is_lost =
+        |key: &str| written.get(key).is_none() && !ignored.iter().any(|start| key.starts_with(start));
+    Ok(file.metadata().iter().map(|(key, _)| key).filter(|key| is_lost(key)).map(str::to_owned).collect())
 }
 
 /// Whether two values mean the same: files of other programs have other widths of integers.

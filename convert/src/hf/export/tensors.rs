@@ -59,6 +59,7 @@ impl<'a> Tensors<'a> {
             return Err(ExportError::Model(reason));
         }
         self.complete(family, dims)?;
+        warnings.extend(self.unused_biases(family));
         let mut planned = Vec::new();
         for (info, rule, numbers) in &self.known {
             if numbers.first().is_some_and(|&layer| layer >= dims.n_layer) {
@@ -113,6 +114,24 @@ impl<'a> Tensors<'a> {
         }
         planned.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
         Ok(planned)
+    }
+
+    /// Names the first bias that transformers' class has no place for, and says how many there are.
+    fn unused_biases(&self, family: &Family) -> Option<String> {
+        let has_place = |name: &str| match family.model_type {
+            "llama" | "smollm3" | "granite" => true,
+            "mixtral" | "ministral3" => false,
+            "qwen2" => name.contains(".attn_") && !name.contains(".attn_output."),
+            _ => name.contains(".attn_"),
+        };
+        let names = self.known.iter().map(|(info, ..)| info.name.as_str());
+        let mut unused = names.filter(|name| name.ends_with(".bias") && !has_place(name));
+        let first = unused.next()?;
+        let others = match unused.count() {
+            0 => String::new(),
+            n => format!(" (and {n} more)"),
+        };
+        Some(format!("{first}{others}: transformers' {} has no such bias and leaves it out", family.class))
     }
 
     /// Every tensor that the family needs is there.
@@ -216,9 +235,8 @@ impl RowSource for ExportRows {
 
     fn read_bytes(&self, rows: Range<u64>, out: &mut [u8]) -> Result<(), SourceError> {
         self.each(rows, out, |rows, out| self.rows.read_bytes(rows, out))?;
-        // Only plain types are copied, and only vectors of those are reordered.
-        let width = Dtype::of(self.ty).map_or(1, Dtype::bytes);
-        self.reorder(out, width);
+        // Only plain types are copied, whose blocks are elements.
+        self.reorder(out, self.ty.block_bytes());
         Ok(())
     }
 

@@ -258,7 +258,8 @@ fn post_processor(tokens: &Tokens<'_>, metadata: &Metadata, adds_bos: bool) -> R
     };
     let last = if flag("add_eos_token")? == Some(true) { special("eos_token_id")? } else { None };
     if first.is_none() && last.is_none() {
-        return Ok(if flag("add_bos_token")?.is_some() { byte_level() } else { Value::Null });
+        // The flags in the configuration say so.
+        return Ok(Value::Null);
     }
     let text = |type_id: u32, name: &str| -> Vec<Value> {
         let token = |&(_, text): &(u32, &str)| json!({ "SpecialToken": { "id": text, "type_id": type_id } });
