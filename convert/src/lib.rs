@@ -10,6 +10,7 @@ pub mod hf;
 pub mod imatrix;
 pub mod model_shape;
 pub mod pipeline;
+mod positional;
 pub mod quantize;
 pub mod recipe;
 pub mod split;

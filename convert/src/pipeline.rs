@@ -440,9 +440,13 @@ impl OutputTensor<'_> {
         self.restore(options, bytes, restored)
     }
 
-    /// Says that weight `i`, counted from the start of row `row`, is not finite before or after.
+    /// Says that weight `i`, counted from the start of row `row`, is not finite before or after. In a block that is the fault of
+    /// its largest weight, or of one that is not finite.
     fn fault(&self, row: u64, i: usize, weights: &[f32]) -> PipelineError {
         let n_columns = self.n_columns();
+        let size = self.spec.ty.block_size();
+        let block = i / size * size..(i / size + 1) * size;
+        let i = block.rev().max_by(|&a, &b| weights[a].abs().total_cmp(&weights[b].abs())).unwrap_or(i);
         let (row, column) = (row + i as u64 / n_columns, i as u64 % n_columns);
         let (tensor, value) = (self.spec.name.clone(), weights[i]);
         match value.is_finite() {

@@ -233,7 +233,9 @@ fn families_without_a_reference_come_back_as_they_were() {
         let [model, back] = ["model", "back"].map(|name| dir.path().join(format!("{name}-{i}.gguf")));
         convert(&first, FileType::F32, pre, &model);
         let second = dir.path().join(format!("second-{i}"));
-        assert_eq!(export(&model, None, &second).unwrap(), Vec::<String>::new(), "{class}");
+        // The first model has every bias that a GGUF can hold, also where the class has none.
+        let warnings = export(&model, None, &second).unwrap();
+        assert!(warnings.iter().all(|text| text.contains(" has no such bias")), "{class}: {warnings:?}");
         let written = Config::read(&second).unwrap();
         assert_eq!(written.class().unwrap(), config["architectures"][0], "{class}");
         convert(&second, FileType::F32, None, &back);

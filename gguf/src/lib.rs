@@ -11,6 +11,7 @@ mod file;
 mod metadata;
 mod reader;
 mod split;
+mod temporary;
 mod types;
 mod writer;
 
@@ -18,5 +19,6 @@ pub use error::{Error, Fault};
 pub use file::{GgufFile, TensorInfo, TensorView};
 pub use metadata::{Metadata, MetadataArray, MetadataValue, StringArray};
 pub use split::shard_path;
+pub use temporary::{Temporary, TemporaryFolder, remove_temporaries};
 pub use types::{GgmlType, file_type_name};
 pub use writer::{CompleteFile, GgufWriter, TensorSpec, WriteError, follow_links, in_memory, planned};

@@ -6,10 +6,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use memmap2::MmapOptions;
-use tempfile::{NamedTempFile, TempPath};
 
 use crate::metadata::number_types;
 use crate::reader::{self, MAX_DIMS, MAX_TENSOR_NAME};
+use crate::temporary::{self, Temporary};
 use crate::{Error, GgmlType, GgufFile, Metadata, MetadataArray, MetadataValue, TensorInfo};
 
 /// A tensor that will be written.
@@ -56,7 +56,7 @@ pub enum WriteError {
 /// Nothing is kept of tensor data. Dropped unfinished, it leaves no trace and the target as it was.
 pub struct GgufWriter {
     out: BufWriter<File>,
-    temporary: TempPath,
+    temporary: Temporary,
     path: PathBuf,
     alignment: u64,
     /// Bytes written so far.
@@ -90,11 +90,10 @@ impl GgufWriter {
             _ => follow_links(&path),
         }
         .map_err(io)?;
-        let dir = match path.parent() {
-            Some(dir) if !dir.as_os_str().is_empty() => dir,
-            _ => Path::new("."),
-        };
-        let (file, temporary) = temporary(dir).map_err(io)?.into_parts();
+        let (file, temporary) = Temporary::beside(&path).map_err(|e| {
+            let folder = temporary::folder(&path).display();
+            io(io::Error::new(e.kind(), format!("cannot create a file in {folder}: {e}")))
+        })?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
         out.write_all(&header).map_err(io)?;
         let mut writer = GgufWriter {
@@ -191,7 +190,7 @@ impl GgufWriter {
 /// A file with all its bytes, still beside its target. Dropped, it leaves no trace.
 #[must_use]
 pub struct CompleteFile {
-    temporary: TempPath,
+    temporary: Temporary,
     path: PathBuf,
 }
 
@@ -199,7 +198,7 @@ impl CompleteFile {
     /// Puts the file in its place.
     pub fn persist(self) -> Result<(), WriteError> {
         let path = self.path;
-        self.temporary.persist(&path).map_err(|e| WriteError::Io { path, source: e.error })
+        self.temporary.persist(&path).map_err(|source| WriteError::Io { path, source })
     }
 }
 
@@ -269,21 +268,6 @@ pub fn planned<E: From<WriteError> + From<Error>>(
     let Some(mut map) = usize::try_from(n_bytes).ok().and_then(map) else { return Ok(None) };
     map[..header.len()].copy_from_slice(&header);
     Ok(Some(GgufFile::from_map(name, map)?))
-}
-
-/// A file in `dir` with the mode that any new file would get there; temporary files are private otherwise.
-fn temporary(dir: &Path) -> io::Result<NamedTempFile> {
-    let mut cause = None;
-    let mut create = |path: &Path| {
-        let file = File::options().read(true).write(true).create_new(true).open(path);
-        file.inspect_err(|e| cause = e.raw_os_error())
-    };
-    let made = tempfile::Builder::new().prefix(".qgguf-").suffix(".part").make_in(dir, &mut create);
-    made.map_err(|e| {
-        // Nobody has heard of the file's name, which the error has: the folder is what matters.
-        let e = cause.map_or(e, io::Error::from_raw_os_error);
-        io::Error::new(e.kind(), format!("cannot create a file in {}: {e}", dir.display()))
-    })
 }
 
 /// A file that replaces another keeps the other's permissions.

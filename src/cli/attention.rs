@@ -124,10 +124,6 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
         note!("qgguf: stopped before position {}: nothing was measured", args.from);
         return Err(Failure::Interrupted);
     }
-    if let Some(path) = &args.plot {
-        let svg = plot(&loaded, &shares).svg()?;
-        write_file(path, |out| Ok(out.write_all(svg.as_bytes())?))?;
-    }
     let mut out = BufWriter::new(stdout());
     if args.json {
         print_json(&mut out, &loaded, &tokens, args.from, &shares)?;
@@ -135,6 +131,10 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
         print_table(&mut out, &loaded, &tokens, args.from, &shares, &heads)?;
     }
     out.flush()?;
+    if let Some(path) = &args.plot {
+        let svg = plot(&loaded, &shares).svg()?;
+        write_file(path, |out| Ok(out.write_all(svg.as_bytes())?))?;
+    }
     if interrupted { Err(Failure::Interrupted) } else { Ok(()) }
 }
 

@@ -1,6 +1,7 @@
 //! `qgguf compare`: what quantizations of a model cost, in one pass over a text.
 
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -11,6 +12,7 @@ use super::args::ComputeArgs;
 use super::error::{Failure, Result};
 use super::evaluation::{self, TextArgs};
 use super::inspect::Summary;
+use super::interrupt::Generation;
 use super::load::Loaded;
 use super::output::{check_plot, stdout, write_file};
 use super::perplexity::report_json;
@@ -75,7 +77,7 @@ pub fn run(args: &Args) -> Result<()> {
         check_vocabulary(&subjects[0], other, &all, &args.text.cut(&text, &other.loaded, false)?)?;
     }
     let chunks = args.text.limit(all)?;
-    let outcome = evaluation::for_each(&chunks, |chunk| {
+    let mut outcome = evaluation::for_each(&chunks, |chunk| {
         let (base, others) = subjects.split_first_mut().expect("at least two");
         base.loaded.session.truncate(0);
         others.iter_mut().for_each(|other| other.loaded.session.truncate(0));
@@ -99,9 +101,12 @@ pub fn run(args: &Args) -> Result<()> {
     if outcome.complete && n_greedy > 0 {
         let first = chunks.iter().next().expect("at least one");
         let prompt = &first.input()[..chunks.n_ctx() / 2];
+        let running = Generation::begin();
+        let stop = || if running.interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         for subject in &mut subjects {
-            subject.greedy = evaluate::greedy(&mut subject.loaded.session, prompt, n_greedy)?;
+            subject.greedy = evaluate::greedy(&mut subject.loaded.session, prompt, n_greedy, stop)?;
         }
+        outcome.complete = !running.interrupted();
     }
     let reports: Vec<_> = subjects.iter().map(|subject| subject.divergence.report()).collect();
     if args.json {
@@ -186,7 +191,10 @@ fn print_table(out: &mut impl Write, subjects: &[Subject], reports: &[Divergence
         let beside_base = |cell: String| if i == 0 { "base".to_owned() } else { cell };
         let difference = match evaluate::first_difference(&subjects[0].greedy, &subject.greedy) {
             Some(at) => format!("token {}", at + 1),
-            None => format!("none in {}", subject.greedy.len()),
+            None => match subject.greedy.len().min(subjects[0].greedy.len()) {
+                0 => "-".to_owned(),
+                n => format!("none in {n}"),
+            },
         };
         rows.push([
             terminal::escape(&subject.name).into_owned(),
@@ -194,8 +202,8 @@ fn print_table(out: &mut impl Write, subjects: &[Subject], reports: &[Divergence
             format!("{:.2}", subject.bits_per_weight),
             evaluation::plus_minus(subject.perplexity.estimate(), 4),
             beside_base(evaluation::plus_minus(report.divergence.mean, 6)),
-            beside_base(format!("{:.6}", report.divergence.percentile(99.0))),
-            beside_base(format!("{:.6}", report.divergence.max())),
+            beside_base(evaluation::fixed(report.divergence.percentile(99.0), 6)),
+            beside_base(evaluation::fixed(report.divergence.max(), 6)),
             beside_base(evaluation::plus_minus(report.same_top, 2)),
             beside_base(difference),
         ]);

@@ -9,20 +9,21 @@ use std::sync::Arc;
 use qgguf::architectures;
 use qgguf::chat_template::{ChatTemplate, SpecialTokens};
 use qgguf::model::{Model, ModelOptions};
+use qgguf::sampler::SamplerParams;
 use qgguf::session::{Session, SessionOptions};
 use qgguf::tokenizer::{Tokenizer, TokenizerOptions};
 use qgguf_convert::file_type::FileType;
-use qgguf_convert::hf::convert::{Conversion, Options, Source};
+use qgguf_convert::hf::convert::{Conversion, Options, Source, is_plain};
 use qgguf_convert::hf::overrides::Overrides;
 use qgguf_convert::hf::verify;
 use qgguf_convert::pipeline::{OutputFile, OutputTensor, TensorReport, WriteOptions};
 use qgguf_convert::split::{self, SplitKeyOrder};
-use qgguf_gguf::{GgufFile, Metadata, TensorSpec, follow_links};
+use qgguf_gguf::{GgufFile, Metadata, TemporaryFolder, TensorSpec, follow_links};
 use qgguf_kernels::{Isa, Kernels};
-use tempfile::TempDir;
 
 use super::args;
 use super::error::{Context, Failure, Result};
+use super::interrupt;
 use super::load;
 use super::output::{check_output, stdout};
 use super::split::LimitArgs;
@@ -37,13 +38,14 @@ use super::writing::{self, Outcome};
 /// that it leads to is replaced.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-INPUT is a folder with config.json and *.safetensors, a .safetensors file in such a folder, or the id of a repository
-that is in the local cache of Hugging Face (org/name).
+INPUT is a folder with config.json and *.safetensors, a .safetensors file in such a folder, or the \
+id of a repository that is in the local cache of Hugging Face (org/name).
 
-Types: f32, f16, bf16, q8_0, or any other that `qgguf quantize` knows, as q4_k_m; auto is the type of the checkpoint's
-weights (if they are f32: f16, or bf16 if a weight is beyond f16). With f32, f16, bf16 and q8_0 the order of keys and
-tensors is the converter's; any other file is the one that `qgguf quantize` makes of the file with each matrix in the
-type that the checkpoint stores (--outtype bf16 for bf16 weights, f16 for f16, f32 for f32).
+Types: f32, f16, bf16, q8_0, or any other that `qgguf quantize` knows, as q4_k_m; auto is the type \
+of the checkpoint's weights (if they are f32: f16, or bf16 if a weight is beyond f16). With f32, \
+f16, bf16 and q8_0 the order of keys and tensors is the converter's; any other file is the one that \
+`qgguf quantize` makes of the file with each matrix in the type that the checkpoint stores (--outtype \
+bf16 for bf16 weights, f16 for f16, f32 for f32).
 
 Examples:
   qgguf convert Qwen3-0.6B/
@@ -138,25 +140,31 @@ pub fn run(args: &Args) -> Result<()> {
     let path = output_path(args, &source, &conversion)?;
     let file_type = conversion.file_type;
     let mut files = files(args, conversion, path)?;
-    let inputs = source.paths().chain(args.metadata.as_deref()).chain([args.input.as_path()]);
+    let inputs = source.files();
+    let inputs = inputs.iter().map(PathBuf::as_path).chain(args.metadata.as_deref());
     writing::refuse_overwriting(&files, inputs)?;
     let staging = if args.verify { Some(Staging::new(&mut files)?) } else { None };
     let n_threads = args.threads.unwrap_or_else(qgguf::threads::default_threads);
     let write_options = WriteOptions {
         allow_nonfinite: args.allow_nonfinite,
-        allow_overflow: true,
+        // As with llama.cpp's converter; llama-quantize gives up.
+        allow_overflow: is_plain(file_type),
         ..WriteOptions::new(n_threads, kernels)
     };
     let written = writing::write(&files, &write_options);
-    let mut written = written.map_err(|failure| writing::of_input(failure, &args.input))?;
+    let written = written.map_err(|failure| writing::of_input(failure, &args.input));
+    let mut written = match &staging {
+        Some(staging) => staging.named(written)?,
+        None => written?,
+    };
     written.report_overflow("--outtype auto, bf16 and f32 have room for them");
     let mut out = BufWriter::new(stdout());
     if let Some(staging) = staging {
         let verification = Verification { files: &files, kernels, n_threads };
-        match args.json {
-            true => verification.run(&mut io::stderr())?,
-            false => verification.run(&mut out)?,
-        }
+        staging.named(match args.json {
+            true => verification.run(&mut io::stderr()),
+            false => verification.run(&mut out),
+        })?;
         written.paths = staging.settle()?;
     }
 
@@ -179,7 +187,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// A folder beside the places of files, where they wait until they are verified.
 struct Staging {
-    dir: TempDir,
+    dir: TemporaryFolder,
     places: Vec<PathBuf>,
 }
 
@@ -197,11 +205,26 @@ impl Staging {
             }
         }
         let beside = places[0].parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let dir = tempfile::Builder::new().prefix(".qgguf-").tempdir_in(beside).context(beside.display())?;
+        interrupt::listen();
+        let dir = TemporaryFolder::inside(beside).context(beside.display())?;
         for (file, place) in files.iter_mut().zip(&places) {
             file.path = dir.path().join(place.file_name().expect("a place that can be written"));
         }
         Ok(Staging { dir, places })
+    }
+
+    /// The same with files called what they will be called.
+    fn named<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|failure| match failure {
+            Failure::Other(..) => {
+                let staged = |place: &PathBuf| self.dir.path().join(place.file_name().unwrap_or_default());
+                let text = self.places.iter().fold(failure.line(), |line, place| {
+                    line.replace(&staged(place).display().to_string(), &place.display().to_string())
+                });
+                Failure::text(text)
+            }
+            other => other,
+        })
     }
 
     /// Puts all files into their places.
@@ -238,6 +261,12 @@ fn introduce(args: &Args, source: &Source, conversion: &Conversion<'_>) -> Resul
     {
         let e = e.to_string();
         note!("qgguf: warning: this runtime cannot use the chat template: {}", terminal::escape(&e));
+    }
+    if let Err(e) = SamplerParams::from_metadata(&conversion.metadata) {
+        note!(
+            "qgguf: warning: this runtime cannot use the sampling settings: {}",
+            terminal::escape(&e.to_string())
+        );
     }
     if architectures::names().all(|name| name != source.family.architecture) {
         note!("qgguf: warning: this runtime cannot run {}, only convert it", source.family.architecture);

@@ -56,7 +56,7 @@ impl Failure {
                 ExitCode::from(2)
             }
             Failure::Other(..) => {
-                super::note!("qgguf: {}", super::terminal::escape(&self.line()));
+                super::note!("qgguf: {}", super::terminal::escape(&shortened(self.line())));
                 ExitCode::FAILURE
             }
         }
@@ -83,6 +83,18 @@ impl Failure {
             }
         }
     }
+}
+
+/// A text that may quote whatever a file has, without what nobody would read.
+fn shortened(mut text: String) -> String {
+    /// Longer than any text without such quotes.
+    const MAX: usize = 2000;
+    if let Some((end, _)) = text.char_indices().nth(MAX) {
+        let rest = text[end..].chars().count();
+        text.truncate(end);
+        text += &format!("… ({rest} more characters)");
+    }
+    text
 }
 
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
@@ -121,6 +133,12 @@ mod tests {
     fn a_cause_that_was_quoted_is_not_repeated() {
         let failure = Failure::from(Quoting { source: io::Error::other("disk on fire") });
         assert_eq!(failure.line(), "layer: disk on fire");
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        assert_eq!(shortened("é".repeat(2000)), "é".repeat(2000));
+        assert_eq!(shortened("é".repeat(2017)), "é".repeat(2000) + "… (17 more characters)");
     }
 
     #[test]

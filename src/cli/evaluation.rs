@@ -148,5 +148,25 @@ impl Outcome {
 
 /// `37.4157 ± 0.7446`.
 pub fn plus_minus(estimate: Estimate, decimals: usize) -> String {
-    format!("{:.decimals$} ± {:.decimals$}", estimate.value, estimate.error)
+    format!("{} ± {:.decimals$}", fixed(estimate.value, decimals), estimate.error)
+}
+
+/// So many decimals; what rounds to zero has no sign.
+pub fn fixed(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    match text.strip_prefix('-') {
+        Some(zero) if zero.bytes().all(|byte| matches!(byte, b'0' | b'.')) => zero.to_owned(),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixed;
+
+    #[test]
+    fn zero_has_no_sign() {
+        let said = [-4e-7, -6e-7, 4e-7, f64::NAN].map(|value| fixed(value, 6));
+        assert_eq!(said, ["0.000000", "-0.000001", "0.000000", "NaN"]);
+    }
 }

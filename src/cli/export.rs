@@ -8,7 +8,7 @@ use qgguf_convert::gguf_rows::Shards;
 use qgguf_convert::hf::export::{self, Export};
 use qgguf_convert::hf::safetensors;
 use qgguf_convert::pipeline::WriteOptions;
-use qgguf_gguf::{GgmlType, GgufFile, TensorSpec};
+use qgguf_gguf::{GgmlType, GgufFile, TemporaryFolder, TensorSpec};
 use qgguf_kernels::Isa;
 
 use super::args;
@@ -116,7 +116,7 @@ fn write(dir: &Path, model: &GgufFile, export: &Export<'_>, options: &WriteOptio
     let failed = || format!("cannot write {}", dir.display());
     // From here on an interruption cleans up.
     interrupt::listen();
-    let staging = tempfile::Builder::new().prefix(".qgguf-").tempdir_in(parent).context(failed())?;
+    let staging = TemporaryFolder::inside(parent).context(failed())?;
     // Unlike the staging folder itself it has the rights of any other.
     let folder = staging.path().join("checkpoint");
     fs::create_dir(&folder).context(failed())?;

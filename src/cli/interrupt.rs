@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use qgguf_gguf::remove_temporaries;
+
 /// Nothing to stop but the command itself.
 const IDLE: u8 = 0;
 /// A generation is running.
@@ -51,7 +53,8 @@ fn is_ignored(signal: i32) -> bool {
 fn received(signal: u8) {
     SIGNAL.store(signal, Ordering::SeqCst);
     if STATE.compare_exchange(RUNNING, STOPPING, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-        // Nothing needs cleaning up: files are renamed into place when complete.
+        // What is written is put in its place when it is complete.
+        let _none = remove_temporaries();
         std::process::exit(exit_code().into());
     }
 }

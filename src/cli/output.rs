@@ -1,12 +1,13 @@
 //! Output files: complete, or not there at all. Whatever cannot be written is named.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use qgguf_gguf::follow_links;
+use qgguf_gguf::{Temporary, follow_links};
 
 use super::error::{Context, Failure, Result};
+use super::interrupt;
 
 /// A writer whose errors say what could not be written.
 pub struct Named<W> {
@@ -57,18 +58,22 @@ pub fn write_file<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T
         return Ok(value);
     }
     let place = follow_links(path).context(failed())?;
-    let temporary = Temporary::beside(&place).context(failed())?;
-    let file = File::options().write(true).create_new(true).open(&temporary.0).context(failed())?;
+    interrupt::listen();
+    let (file, temporary) = Temporary::beside(&place).context(failed())?;
     let mut out = named(file);
     let value = write(&mut out)?;
     out.flush()?;
-    fs::rename(&temporary.0, &place).context(failed())?;
+    temporary.persist(&place).context(failed())?;
     Ok(value)
 }
 
 /// Refuses to write over an input: a mistake here would cost a model or a text.
 pub fn refuse_overwriting<'p>(output: &Path, inputs: impl IntoIterator<Item = &'p Path>) -> Result<()> {
-    let same = |input: &&Path| same_file::is_same_file(input, output).unwrap_or(false);
+    // To be compared, files are opened, which never ends at a pipe nobody writes to.
+    let is_file = |path: &Path| fs::metadata(path).is_ok_and(|m| m.is_file());
+    let same = |input: &&Path| {
+        is_file(output) && is_file(input) && same_file::is_same_file(input, output).unwrap_or(false)
+    };
     match inputs.into_iter().find(same) {
         Some(input) => {
             let (output, input) = (output.display(), input.display());
@@ -90,8 +95,8 @@ pub fn check_output<'p>(path: &Path, inputs: impl IntoIterator<Item = &'p Path>)
         return Err(io::Error::from(io::ErrorKind::IsADirectory)).context(failed());
     }
     let place = follow_links(path).context(failed())?;
-    let temporary = Temporary::beside(&place).context(failed())?;
-    File::options().write(true).create_new(true).open(&temporary.0).context(failed())?;
+    interrupt::listen();
+    Temporary::beside(&place).context(failed())?;
     Ok(())
 }
 
@@ -102,27 +107,6 @@ pub fn check_plot<'p>(path: Option<&Path>, inputs: impl IntoIterator<Item = &'p 
         return Err(Failure::usage("--plot draws SVG: the file's name has to end in .svg"));
     }
     check_output(path, inputs)
-}
-
-/// A file that goes away with its owner, unless it was renamed.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    /// A name in the directory of `path` that no other process uses.
-    fn beside(path: &Path) -> io::Result<Temporary> {
-        let name =
-            path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a file name"))?;
-        let mut temporary = std::ffi::OsString::from(".");
-        temporary.push(name);
-        temporary.push(format!(".{}.tmp", std::process::id()));
-        Ok(Temporary(path.with_file_name(temporary)))
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 #[cfg(test)]

@@ -273,11 +273,11 @@ fn print_report(out: &mut impl Write, report: &DivergenceReport) -> io::Result<(
         &report.divergence,
         "KLD",
         |share| share != 25.0 && share != 75.0,
-        |v| format!("{v:.6}"),
+        |v| evaluation::fixed(v, 6),
     )?;
     writeln!(out, "\n====== Token probability statistics ======")?;
     writeln!(out, "Mean    Δp: {} %", part(report.delta.mean, 3))?;
-    print_percentiles(out, &report.delta, "Δp", |_| true, |v| format!("{v:.3}%"))?;
+    print_percentiles(out, &report.delta, "Δp", |_| true, |v| evaluation::fixed(v, 3) + "%")?;
     writeln!(out, "RMS Δp    : {} %", part(report.rms_delta, 3))?;
     writeln!(out, "Same top p: {} %", part(report.same_top, 3))
 }

@@ -20,10 +20,10 @@ pub struct Progress {
 impl Progress {
     /// Work on so many of what is called `unit`.
     pub fn start(n_units: usize, unit: &'static str) -> Progress {
-        let style = format!("{{bar:30}} {{pos}}/{{len}} {unit}s, {{eta}} left  {{wide_msg}}");
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(n_units as u64);
-            bar.set_style(ProgressStyle::with_template(&style).unwrap_or(ProgressStyle::default_bar()));
+            // Nothing is known about the time that is left.
+            bar.set_style(style(unit, ""));
             bar.tick();
             bar
         });
@@ -35,8 +35,11 @@ impl Progress {
         let is_first = self.n_done == 0;
         self.n_done += n;
         if let Some(bar) = &self.bar {
-            bar.set_message(state.trim().trim_end_matches(',').to_owned());
-            return bar.inc(n as u64);
+            if is_first {
+                bar.set_style(style(self.unit, ", {eta} left"));
+            }
+            bar.inc(n as u64);
+            return bar.set_message(state.trim().trim_end_matches(',').to_owned());
         }
         if is_first && self.n_done < self.n_units {
             let time = self.start.elapsed();
@@ -76,6 +79,12 @@ impl Progress {
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
+}
+
+/// How the bar looks.
+fn style(unit: &str, left: &str) -> ProgressStyle {
+    let template = format!("{{bar:30}} {{pos}}/{{len}} {unit}s{left}  {{wide_msg}}");
+    ProgressStyle::with_template(&template).unwrap_or(ProgressStyle::default_bar())
 }
 
 /// `8.3 s`, `4 min 10 s`, `2 h 5 min`.

@@ -31,20 +31,24 @@ use super::writing::{self, Outcome, Written};
 #[command(
     override_usage = "qgguf quantize [OPTIONS] <IN.gguf> [OUT.gguf] <TYPE> [THREADS]",
     after_help = "\
-Types: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q2_K_S Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ4_NL IQ4_XS
-  TQ1_0 TQ2_0 MXFP4_MOE F16 BF16 F32, in upper or lower case or by their number in general.file_type;
-  COPY keeps the types that there are. Without OUT.gguf the output is ggml-model-TYPE.gguf beside the input.
+Types: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q2_K_S Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K \
+IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4_MOE F16 BF16 F32, in upper or lower case or by their number in \
+general.file_type; COPY keeps the types that there are.
+Without OUT.gguf the output is ggml-model-TYPE.gguf beside the input.
 
 Examples:
   qgguf quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M
   qgguf quantize --imatrix imatrix.gguf model-bf16.gguf small.gguf IQ4_XS
-  qgguf quantize --tensor-type 'ffn_down=q6_k' --output-tensor-type q8_0 model-f16.gguf mixed.gguf Q4_K_S
+  qgguf quantize --tensor-type 'ffn_down=q6_k' --output-tensor-type q8_0 f16.gguf mixed.gguf Q4_K_S
   qgguf quantize --dry-run model-f16.gguf Q5_K_M"
 )]
 pub struct Args {
-    /// The model (any shard of a split one), the file to write, the type, and a number of threads
-    #[arg(value_name = "IN.gguf [OUT.gguf] TYPE [THREADS]", num_args = 2..=4, required = true)]
-    positionals: Vec<OsString>,
+    /// The model, any shard of a split one
+    #[arg(value_name = "IN.gguf")]
+    input: PathBuf,
+    /// The file to write, the type, and a number of threads
+    #[arg(value_name = "[OUT.gguf] TYPE [THREADS]", num_args = 1..=3, required = true)]
+    wishes: Vec<OsString>,
     /// Threads [default: physical cores that this process may use]
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = args::threads)]
     threads: Option<usize>,
@@ -76,10 +80,16 @@ pub struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Importance")]
     imatrix: Option<PathBuf>,
     /// Use the importance of tensors with TEXT in their names and of no others; may be repeated
-    #[arg(long, value_name = "TEXT", conflicts_with = "exclude_weights", help_heading = "Importance")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "imatrix",
+        conflicts_with = "exclude_weights",
+        help_heading = "Importance"
+    )]
     include_weights: Vec<String>,
     /// Do not use the importance of tensors with TEXT in their names; may be repeated
-    #[arg(long, value_name = "TEXT", help_heading = "Importance")]
+    #[arg(long, value_name = "TEXT", requires = "imatrix", help_heading = "Importance")]
     exclude_weights: Vec<String>,
     /// Leave out these layers (numbers with commas between them)
     #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = "Model")]
@@ -100,7 +110,7 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<()> {
-    let job = Job::parse(&args.positionals)?;
+    let job = Job::parse(&args.input, &args.wishes)?;
     let kernels = load::kernels(args.isa)?;
     if let Some(file_type) = job.file_type.filter(|_| !args.dry_run) {
         writing::check_type(file_type)?;
@@ -135,16 +145,15 @@ struct Job {
 }
 
 impl Job {
-    fn parse(positionals: &[OsString]) -> Result<Job> {
-        let input = PathBuf::from(&positionals[0]);
-        let text = |i: usize| positionals[i].to_string_lossy();
-        let (output, i_type) = match file_type(&text(1)) {
-            Some((_, name)) => (input.with_file_name(format!("ggml-model-{name}.gguf")), 1),
-            None if positionals.len() == 2 => return Err(unknown_type(&text(1))),
-            None => (PathBuf::from(&positionals[1]), 2),
+    fn parse(input: &Path, wishes: &[OsString]) -> Result<Job> {
+        let text = |i: usize| wishes[i].to_string_lossy();
+        let (output, i_type) = match file_type(&text(0)) {
+            Some((_, name)) => (input.with_file_name(format!("ggml-model-{name}.gguf")), 0),
+            None if wishes.len() == 1 => return Err(unknown_type(&text(0))),
+            None => (PathBuf::from(&wishes[0]), 1),
         };
         let (file_type, _) = file_type(&text(i_type)).ok_or_else(|| unknown_type(&text(i_type)))?;
-        let n_threads = match positionals.get(i_type + 1..).unwrap_or_default() {
+        let n_threads = match wishes.get(i_type + 1..).unwrap_or_default() {
             [] => None,
             [n] => Some(args::threads(&n.to_string_lossy()).map_err(|e| {
                 Failure::usage(format!("number of threads \"{}\": {e}", n.to_string_lossy()))
@@ -153,7 +162,7 @@ impl Job {
                 return Err(Failure::usage(format!("unexpected argument \"{}\"", extra.to_string_lossy())));
             }
         };
-        Ok(Job { input, output, file_type, n_threads })
+        Ok(Job { input: input.to_owned(), output, file_type, n_threads })
     }
 }
 
@@ -331,6 +340,9 @@ fn override_kv(text: &str) -> Result<(String, MetadataValue), String> {
     if key.is_empty() || key.len() > MAX {
         return Err(format!("keys have 1 to {MAX} bytes, this one has {}", key.len()));
     }
+    if key.starts_with("split.") {
+        return Err("the files of a model are counted when they are written".to_owned());
+    }
     let bad = |e: &dyn std::fmt::Display| format!("{ty} \"{value}\": {e}");
     let value = match ty {
         // That the sign is lost is llama-quantize's way.
@@ -353,7 +365,7 @@ mod tests {
 
     fn job(words: &str) -> Result<Job, String> {
         let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
-        Job::parse(&words).map_err(|failure| failure.line())
+        Job::parse(Path::new(&words[0]), &words[1..]).map_err(|failure| failure.line())
     }
 
     #[test]

@@ -17,6 +17,8 @@ use super::{load, writing};
 /// gguf-split.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
+Without a limit a file has 128 tensors at most.
+
 Examples:
   qgguf split --split-max-size 2G model.gguf model
   qgguf split --split-max-tensors 128 --no-tensor-first-split model.gguf parts/model")]
@@ -40,7 +42,7 @@ pub struct LimitArgs {
     /// Bytes of tensors in one file at most: a number with M (1000^2) or G (1000^3) behind it
     #[arg(long, value_name = "N(M|G)", value_parser = size, conflicts_with = "split_max_tensors")]
     split_max_size: Option<u64>,
-    /// Tensors in one file at most [default: 128]
+    /// Tensors in one file at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     split_max_tensors: Option<u64>,
 }

@@ -88,6 +88,10 @@ impl BaseLogits {
     }
 
     fn read(path: &Path) -> Result<BaseLogits, Fault> {
+        // Sizes are checked, so that it cannot be a pipe, and opening one might take forever.
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("not a regular file").into());
+        }
         let file = File::open(path)?;
         let found = file.metadata()?.len();
         let mut file = BufReader::new(file);

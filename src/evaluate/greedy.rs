@@ -1,15 +1,23 @@
 //! Greedy continuations, to see where two models part.
 
+use std::ops::ControlFlow;
+
 use crate::session::{EvalError, Session};
 
-/// The `n` likeliest tokens one after the other, after `prompt`; the lowest id among equals.
+/// The `n` likeliest tokens one after the other, after `prompt`; the lowest id among equals. Fewer if `each`, which is asked
+/// before every one, breaks off.
 ///
 /// # Errors
 /// If the prompt or the tokens do not fit the context.
-pub fn greedy(session: &mut Session, prompt: &[u32], n: usize) -> Result<Vec<u32>, EvalError> {
+pub fn greedy(
+    session: &mut Session,
+    prompt: &[u32],
+    n: usize,
+    mut each: impl FnMut() -> ControlFlow<()>,
+) -> Result<Vec<u32>, EvalError> {
     session.truncate(0);
     let mut tokens: Vec<u32> = Vec::with_capacity(n);
-    for _ in 0..n {
+    while tokens.len() < n && each().is_continue() {
         let kernels = session.kernels();
         let logits = match tokens.last() {
             None => session.eval(prompt)?,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::fixtures::fixtures;
-use crate::support::{failure, json, qgguf, stdout, tiny_model};
+use crate::support::{failure, interrupt, json, qgguf, read_until, spawn, stdout, tiny_model};
 
 const LICENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/LICENSE-APACHE");
 
@@ -51,6 +51,40 @@ fn there_is_a_table_and_a_picture() {
         "{svg}"
     );
     assert_eq!(svg.matches("<circle").count(), 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_of_the_continuations_costs_no_figure() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("long.txt");
+    fs::write(&text, fs::read_to_string(LICENCE).unwrap().repeat(3)).unwrap();
+    let model = tiny_model();
+    let model = model.to_str().unwrap();
+    let mut child = spawn(&[
+        "compare",
+        "-m",
+        model,
+        "-m",
+        model,
+        "-m",
+        model,
+        "-c",
+        "1024",
+        "--chunks",
+        "1",
+        "--greedy",
+        "512",
+        "-f",
+        text.to_str().unwrap(),
+    ]);
+    read_until(child.stderr.as_mut().unwrap(), " tok/s\n");
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(table.lines().count(), 5, "{table}");
+    // Or it was done already.
+    assert!(matches!(output.status.code(), Some(130 | 0)), "{:?}", output.status);
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! `qgguf convert`: checkpoints that are broken fail with a text that helps, and leave no file behind.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use qgguf_convert::hf::safetensors;
+use qgguf_gguf::{GgmlType, TensorSpec};
 use serde_json::{Value, json};
 
 use crate::fixtures::fixtures;
@@ -27,6 +30,38 @@ impl Checkpoint {
             }
         }
         checkpoint
+    }
+
+    /// One layer of zeros, most of them in its feed-forward network, and how many weights there are.
+    fn of_zeros(fixtures: &Path, n_ff: u64) -> (Checkpoint, u64) {
+        let checkpoint = Checkpoint::copy(fixtures, "mistral-tiny");
+        checkpoint.edit_json("config.json", |config| {
+            config["num_hidden_layers"] = json!(1);
+            config["intermediate_size"] = json!(n_ff);
+        });
+        let specs = [
+            ("model.embed_tokens", vec![64, 768]),
+            ("model.norm", vec![64]),
+            ("lm_head", vec![64, 768]),
+            ("model.layers.0.input_layernorm", vec![64]),
+            ("model.layers.0.post_attention_layernorm", vec![64]),
+            ("model.layers.0.self_attn.q_proj", vec![64, 128]),
+            ("model.layers.0.self_attn.k_proj", vec![64, 64]),
+            ("model.layers.0.self_attn.v_proj", vec![64, 64]),
+            ("model.layers.0.self_attn.o_proj", vec![128, 64]),
+            ("model.layers.0.mlp.gate_proj", vec![64, n_ff]),
+            ("model.layers.0.mlp.up_proj", vec![64, n_ff]),
+            ("model.layers.0.mlp.down_proj", vec![n_ff, 64]),
+        ]
+        .map(|(name, shape)| TensorSpec { name: format!("{name}.weight"), ty: GgmlType::F16, shape });
+        let header = safetensors::header(&specs);
+        let n_weights = specs.iter().map(|spec| spec.shape.iter().product::<u64>()).sum::<u64>();
+        // Holes, which are zeros.
+        let path = checkpoint.file("model.safetensors");
+        fs::write(&path, &header).unwrap();
+        let file = fs::File::options().write(true).open(path).unwrap();
+        file.set_len(header.len() as u64 + 2 * n_weights).unwrap();
+        (checkpoint, n_weights)
     }
 
     fn folder(&self) -> PathBuf {
@@ -63,6 +98,29 @@ impl Checkpoint {
         let at = 8 + n + header[tensor]["data_offsets"][0].as_u64().unwrap() as usize;
         bytes[at..at + new.len()].copy_from_slice(new);
         fs::write(path, bytes).unwrap();
+    }
+
+    /// Stores the bf16 tensors with `part` in their names as f32.
+    fn widen(&self, part: &str) {
+        let path = self.file("model.safetensors");
+        let bytes = fs::read(&path).unwrap();
+        let (n, data) = bytes[8..].split_at(u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize);
+        let mut header: BTreeMap<String, Value> = serde_json::from_slice(n).unwrap();
+        let mut new = Vec::new();
+        for (name, entry) in header.iter_mut().filter(|(name, _)| *name != "__metadata__") {
+            let [start, end] = [0, 1].map(|i| entry["data_offsets"][i].as_u64().unwrap() as usize);
+            let at = new.len();
+            match name.contains(part) {
+                true => {
+                    entry["dtype"] = "F32".into();
+                    new.extend(data[start..end].as_chunks().0.iter().flat_map(|&[a, b]| [0, 0, a, b]));
+                }
+                false => new.extend(&data[start..end]),
+            }
+            entry["data_offsets"] = json!([at, new.len()]);
+        }
+        let header = serde_json::to_vec(&header).unwrap();
+        fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], &header, &new].concat()).unwrap();
     }
 
     fn command(&self, flags: &str) -> assert_cmd::Command {
@@ -269,6 +327,14 @@ fn what_is_no_checkpoint_says_so() {
     let missing = fail(&dir.path().join("nowhere"));
     assert!(missing.starts_with("qgguf: D/nowhere: No such file or directory"), "{missing}");
 
+    let consolidated = dir.path().join("consolidated.safetensors");
+    fs::write(&consolidated, b"x").unwrap();
+    assert_eq!(
+        fail(dir.path()),
+        "qgguf: D: no model*.safetensors in this folder; if all weights are in D/consolidated.safetensors, name that file"
+    );
+    fs::remove_file(consolidated).unwrap();
+
     fs::write(dir.path().join("pytorch_model.bin"), b"x").unwrap();
     let pickle = fail(dir.path());
     assert!(
@@ -301,11 +367,11 @@ fn weights_that_are_not_finite_are_named() {
     let Some(fixtures) = fixtures("convert not finite") else { return };
     let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
     let tensor = "model.layers.1.mlp.up_proj.weight";
-    checkpoint.poke(tensor, &f32::NAN.to_le_bytes());
-    for outtype in ["f32", "f16"] {
+    checkpoint.poke(tensor, &[0.5, f32::NAN].map(f32::to_le_bytes).concat());
+    for outtype in ["f32", "f16", "q8_0", "q4_k_m"] {
         assert_eq!(
             checkpoint.failure(&format!("--outtype {outtype}")),
-            "qgguf: .: tensor \"blk.1.ffn_up.weight\": NaN in row 0, column 0; expected finite weights \
+            "qgguf: .: tensor \"blk.1.ffn_up.weight\": NaN in row 0, column 1; expected finite weights \
              (--allow-nonfinite takes them as they are)"
         );
     }
@@ -319,6 +385,14 @@ fn weights_that_are_not_finite_are_named() {
     let expected =
         "warning: tensor \"blk.1.ffn_up.weight\": 1 weights are beyond the range of f16 and became infinite";
     assert!(text.contains(expected), "{text}");
+
+    // `quantize` would refuse it, too; of a block the weight that is too large is named.
+    let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
+    checkpoint.poke(tensor, &[0.5, -4e6f32].map(f32::to_le_bytes).concat());
+    assert_eq!(
+        checkpoint.failure("--outtype q4_k_m"),
+        "qgguf: tensor \"blk.1.ffn_up.weight\": -4000000 in row 0, column 1 is out of the range of q5_0"
+    );
 }
 
 #[test]
@@ -369,6 +443,20 @@ fn names_places_and_inputs() {
         checkpoint.file("model-283K-F16.gguf").is_file() || checkpoint.file("Model-283K-F16.gguf").is_file()
     );
 
+    // A shard stands for all of them.
+    let sharded = Checkpoint::copy(&fixtures, "qwen3-untied");
+    let [whole, shard] = ["whole.gguf", "shard.gguf"].map(|name| sharded.dir.path().join(name));
+    stdout(qgguf("convert --pre qwen2").arg(sharded.folder()).arg("-o").arg(&whole));
+    stdout(qgguf("convert --pre qwen2").arg(sharded.file(SHARD)).arg("-o").arg(&shard));
+    assert!(fs::read(&whole).unwrap() == fs::read(&shard).unwrap());
+
+    // Nothing of the checkpoint is overwritten.
+    for name in ["model.safetensors", "config.json", "tokenizer.json"] {
+        let line = failure(qgguf("convert -o").arg(checkpoint.file(name)).arg(checkpoint.folder()), 1);
+        let file = checkpoint.file(name).display().to_string();
+        assert_eq!(line, format!("qgguf: the output {file} is the input {file}"));
+    }
+
     // A repository in the cache; its name is the model's.
     let cache = tempfile::tempdir().unwrap();
     let snapshot = cache.path().join("hub/models--org--My-Model-v2/snapshots/abc");
@@ -388,6 +476,24 @@ fn names_places_and_inputs() {
         line.starts_with("qgguf: org/other: no such folder, and the Hugging Face cache has no "),
         "{line}"
     );
+}
+
+#[test]
+fn experts_may_be_stored_in_several_types() {
+    let Some(fixtures) = fixtures("convert experts") else { return };
+    let checkpoint = Checkpoint::copy(&fixtures, "qwen3moe-tiny");
+    let convert = |ty: &str| {
+        stdout(&mut checkpoint.command(&format!("--pre qwen2 --outtype {ty}")));
+        fs::read(checkpoint.dir.path().join("out/model.gguf")).unwrap()
+    };
+    const TYPES: [&str; 5] = ["auto", "f16", "f32", "q8_0", "q4_0"];
+    let expected = TYPES.map(convert);
+    for part in ["experts.1.up_proj", "experts.0.down_proj"] {
+        checkpoint.widen(part);
+        for (ty, expected) in TYPES.iter().zip(&expected) {
+            assert!(convert(ty) == *expected, "{ty} with {part} as f32");
+        }
+    }
 }
 
 #[test]
@@ -411,9 +517,49 @@ fn a_result_that_fails_its_verification_does_not_replace_the_old_file() {
     let path = checkpoint.dir.path().join("out/old.gguf");
     fs::write(&path, "old").unwrap();
     let line = failure(checkpoint.command("--outtype f32 --verify -o").arg(&path), 1);
-    assert!(line.contains(": the logit of token "), "{line}");
+    assert!(line.starts_with(&format!("qgguf: {}: the logit of token ", path.display())), "{line}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "old");
     assert_eq!(fs::read_dir(checkpoint.dir.path().join("out")).unwrap().count(), 1);
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_during_the_verification_leaves_nothing() {
+    use std::io::{BufRead, BufReader};
+    let Some(fixtures) = fixtures("convert verification interrupted") else { return };
+    let (checkpoint, _) = Checkpoint::of_zeros(&fixtures, 1 << 16);
+    let (model, dir) = (checkpoint.folder(), tempfile::tempdir().unwrap());
+    let out = dir.path().join("model.gguf");
+    // It may be over before it hears of it.
+    for _ in 0..20 {
+        let arguments = ["convert", model.to_str().unwrap(), "--verify", "-o", out.to_str().unwrap()];
+        let mut child = crate::support::spawn(&arguments);
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains(" MB/s with ")));
+        crate::support::interrupt(&child);
+        lines.for_each(drop);
+        let code = child.wait().unwrap().code();
+        let left = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = left.filter(|name| name != "model.gguf").collect();
+        assert!(left.is_empty(), "{left:?}");
+        if code == Some(130) {
+            return;
+        }
+    }
+    panic!("it was never interrupted");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn weights_take_no_memory_once_they_are_written() {
+    let Some(fixtures) = fixtures("convert memory") else { return };
+    let (checkpoint, n_weights) = Checkpoint::of_zeros(&fixtures, 1 << 18);
+    for outtype in ["f16", "q4_0"] {
+        let report =
+            crate::support::json(&mut checkpoint.command(&format!("--json -t 2 --outtype {outtype}")));
+        let peak = report["peak_resident_bytes"].as_u64().unwrap();
+        assert!(peak < n_weights, "{outtype}: {peak} bytes for {n_weights} weights of two bytes");
+    }
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use qgguf_convert::imatrix::Imatrix;
 
 use crate::fixtures::fixtures;
-use crate::support::{failure, interrupt, qgguf, spawn, stderr};
+use crate::support::{failure, interrupt, qgguf, read_until, spawn, stderr};
 
 const LICENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/LICENSE-APACHE");
 
@@ -201,13 +202,8 @@ fn an_interrupt_keeps_what_there_is_and_says_how_to_go_on() {
     fs::write(&text, fs::read_to_string(LICENCE).unwrap().repeat(200)).unwrap();
     let [text, path] = [&text, &file].map(|path| path.to_str().unwrap());
     let mut child = spawn(&["imatrix", "-f", text, "-o", path]);
-    let mut said = Vec::new();
     let mut pipe = child.stderr.take().unwrap();
-    while !said.ends_with(b"[2]") {
-        let mut byte = [0];
-        pipe.read_exact(&mut byte).unwrap();
-        said.push(byte[0]);
-    }
+    let mut said = read_until(&mut pipe, "[2]");
     interrupt(&child);
     pipe.read_to_end(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -226,12 +222,31 @@ fn a_result_without_a_place_is_refused_before_the_work() {
     for (flags, file) in [
         (format!("imatrix -c 64 -m {model} -o"), nowhere.join("x.gguf")),
         (format!("imatrix -c 64 -m {model} -o"), dir.path().to_owned()),
+        #[cfg(unix)]
+        (format!("imatrix -c 64 -m {model} -o"), PathBuf::from("/dev/null")),
         (format!("compare -c 64 -m {model} -m {model} --plot"), nowhere.join("x.svg")),
         (format!("attention -m {model} --plot"), nowhere.join("x.svg")),
     ] {
         let line = failure(qgguf(&flags).arg(&file).arg("-f").arg(&text), 1);
         assert!(line.starts_with(&format!("qgguf: cannot write {}: ", file.display())), "{line}");
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_text_may_come_from_a_named_pipe() {
+    let dir = tempfile::tempdir().unwrap();
+    let [pipe, out] = ["pipe", "i.gguf"].map(|name| dir.path().join(name));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let writer = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::write(pipe, fs::read(LICENCE).unwrap())
+    });
+    let mut command = qgguf("imatrix -c 64 --chunks 1 -f");
+    // Opening the pipe once more would wait for another writer.
+    command.arg(&pipe).arg("-o").arg(&out).timeout(Duration::from_secs(300));
+    assert_eq!(read(&mut command, &out).n_chunks, 1);
+    writer.join().unwrap().unwrap();
 }
 
 #[test]

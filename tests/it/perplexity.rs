@@ -11,7 +11,7 @@ use qgguf::session::{Session, SessionOptions};
 use serde_json::Value;
 
 use crate::fixtures::fixtures;
-use crate::support::{failure, interrupt, json, qgguf, spawn, stderr, stdout, tiny_model};
+use crate::support::{failure, interrupt, json, qgguf, read_until, spawn, stderr, stdout, tiny_model};
 
 /// A file of the trained fixture model.
 fn kjv(test: &str, name: &str) -> Option<PathBuf> {
@@ -286,6 +286,9 @@ fn a_base_that_does_not_fit_is_explained() {
         bytes[at..at + 4].copy_from_slice(&n.to_le_bytes());
         bytes
     };
+    let folder = dir.path().to_str().unwrap();
+    let line = failure(&mut qgguf(&format!("perplexity --kl-divergence --kl-divergence-base {folder}")), 1);
+    assert!(line.ends_with(": not a regular file"), "{line}");
     let cases = [
         (b"GGUF".to_vec(), "expected it to begin with \"_logits_\", found \"GGUF\""),
         (Vec::new(), "found \"\""),
@@ -385,13 +388,8 @@ fn an_interrupt_prints_what_there_is() {
             args.extend(["--kl-divergence-base", base.to_str().unwrap()]);
         }
         let mut child = spawn(&args);
-        let mut said = Vec::new();
         let mut pipe = child.stderr.take().unwrap();
-        while !said.ends_with(b"[2]") {
-            let mut byte = [0];
-            pipe.read_exact(&mut byte).unwrap();
-            said.push(byte[0]);
-        }
+        let mut said = read_until(&mut pipe, "[2]");
         interrupt(&child);
         pipe.read_to_end(&mut said).unwrap();
         let output = child.wait_with_output().unwrap();
@@ -403,6 +401,22 @@ fn an_interrupt_prints_what_there_is() {
         assert_eq!(keep, said.contains("base.kld was not written"), "{said}");
         assert!(!base.exists());
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_second_interrupt_leaves_no_file_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let [text, base] = ["long.txt", "base.kld"].map(|name| dir.path().join(name));
+    fs::write(&text, fs::read_to_string(licence()).unwrap().repeat(200)).unwrap();
+    let [path, base] = [&text, &base].map(|path| path.to_str().unwrap());
+    let mut child = spawn(&["perplexity", "-c", "2048", "-f", path, "--save-all-logits", base]);
+    read_until(child.stderr.as_mut().unwrap(), "[1]");
+    interrupt(&child);
+    interrupt(&child);
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
+    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["long.txt"]);
 }
 
 #[test]

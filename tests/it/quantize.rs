@@ -313,6 +313,14 @@ fn wrong_wishes_are_explained() {
     fs::write(&out, "old").unwrap();
     let refused = |flags: &str, ty: &str| failure(&mut quantize(flags, &[&model, &out], ty), 1);
     let wrong = |flags: &str, ty: &str| failure(&mut quantize(flags, &[&model, &out], ty), 2);
+    for (flags, reason) in [
+        ("--override-kv split.count=int:3", "the files of a model are counted when they are written"),
+        ("--include-weights attn", "--imatrix <FILE>"),
+    ] {
+        let output = quantize(flags, &[&model, &out], "F16").output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(crate::support::stderr(&output).contains(reason), "{flags}");
+    }
     assert!(wrong("", "Q7_K").starts_with("qgguf: no type \"Q7_K\"; known are F32, F16, Q4_0"));
     assert_eq!(
         failure(&mut quantize("", &[&tiny_model(), &out], "Q8_0"), 1),

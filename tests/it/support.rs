@@ -1,5 +1,6 @@
 //! The command under test, with the tiny model and a clean environment.
 
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -49,6 +50,17 @@ pub fn spawn(args: &[&str]) -> Child {
     let piped = Stdio::piped;
     let mut command = Command::new(env!("CARGO_BIN_EXE_qgguf"));
     command.args(args).stdin(piped()).stdout(piped()).stderr(piped()).spawn().unwrap()
+}
+
+/// Reads until the text comes, and gives what was read.
+pub fn read_until(pipe: &mut impl Read, text: &str) -> Vec<u8> {
+    let mut said = Vec::new();
+    while !said.ends_with(text.as_bytes()) {
+        let mut byte = [0];
+        pipe.read_exact(&mut byte).unwrap();
+        said.push(byte[0]);
+    }
+    said
 }
 
 /// Presses Ctrl-C.

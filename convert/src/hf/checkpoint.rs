@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::safetensors::{SafetensorsFile, StoredTensor};
 use super::{HfError, json};
+use crate::pipeline::SourceError;
 
 /// Name of the file that says which shard has which tensor.
 const INDEX: &str = "model.safetensors.index.json";
@@ -20,7 +21,7 @@ const PICKLES: [&str; 4] = ["bin", "pt", "pth", "ckpt"];
 pub struct Location {
     /// The folder with `config.json`.
     pub dir: PathBuf,
-    /// The only weights to use, if a file was named.
+    /// The only weights to use, if a file was named that is not one of several.
     pub file: Option<PathBuf>,
     /// What the model is called: the folder's or the repository's name.
     pub name: String,
@@ -129,6 +130,13 @@ impl TensorRef<'_> {
     pub(crate) fn wrong(&self, reason: impl ToString) -> HfError {
         HfError::tensor(self.file.path(), &self.tensor.name, reason)
     }
+
+    /// Reads the bytes of some of its numbers, from number `first` on.
+    pub(crate) fn read(&self, first: u64, out: &mut [u8]) -> Result<(), SourceError> {
+        let at = first * self.tensor.dtype.bytes() as u64;
+        let failed = |e| self.wrong(format!("cannot read it at byte {at}: {e}"));
+        Ok(self.file.read(self.tensor, at, out).map_err(failed)?)
+    }
 }
 
 #[derive(Deserialize)]
@@ -136,14 +144,22 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
+impl Index {
+    fn names(&self, file: &Path) -> bool {
+        self.weight_map.values().any(|shard| file.file_name() == Some(shard.as_ref()))
+    }
+}
+
 impl Checkpoint {
     /// Opens all files; what the index says and what they have must agree.
     pub fn open(location: &Location) -> Result<Checkpoint, HfError> {
         let dir = &location.dir;
-        let index = if location.file.is_none() { read_index(dir)? } else { None };
+        // A file that is a shard stands for all of them.
+        let is_meant = |index: &Index| location.file.as_ref().is_none_or(|file| index.names(file));
+        let index = read_index(dir)?.filter(is_meant);
         let paths: Vec<PathBuf> = match (&location.file, &index) {
-            (Some(file), _) => vec![file.clone()],
-            (None, Some(index)) => shards(dir, index)?,
+            (_, Some(index)) => shards(dir, index)?,
+            (Some(file), None) => vec![file.clone()],
             (None, None) => weights(dir)?,
         };
         let files = paths.iter().map(|path| SafetensorsFile::open(path)).collect::<Result<Vec<_>, _>>()?;
@@ -158,11 +174,6 @@ impl Checkpoint {
     /// File by file, in each in the order of their names.
     pub fn tensors(&self) -> impl Iterator<Item = TensorRef<'_>> {
         self.files.iter().flat_map(|file| file.tensors().iter().map(move |tensor| TensorRef { file, tensor }))
-    }
-
-    /// Its files.
-    pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.files.iter().map(SafetensorsFile::path)
     }
 
     /// Which file has which tensor.
@@ -228,9 +239,17 @@ fn weights(dir: &Path) -> Result<Vec<PathBuf>, HfError> {
         let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
         PICKLES.contains(&ending) && !name(path).starts_with("training_args")
     };
-    match paths.iter().find(is_pickle) {
-        Some(path) => Err(pickle(path)),
-        None => Err(HfError::file(dir, "no model*.safetensors in this folder")),
+    let other = paths.iter().find(|path| name(path).ends_with(".safetensors"));
+    match (other, paths.iter().find(is_pickle)) {
+        (Some(other), _) => {
+            let reason = format!(
+                "no model*.safetensors in this folder; if all weights are in {}, name that file",
+                other.display()
+            );
+            Err(HfError::file(dir, reason))
+        }
+        (None, Some(path)) => Err(pickle(path)),
+        (None, None) => Err(HfError::file(dir, "no model*.safetensors in this folder")),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One checkpoint becomes one GGUF: what goes into it is decided first, then its rows are streamed.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use half::f16;
@@ -119,9 +120,13 @@ impl Source {
         Ok(source)
     }
 
-    /// The files with the weights.
-    pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.checkpoint.iter().flat_map(Checkpoint::paths)
+    /// The files of the checkpoint: all of its folder that are no GGUFs.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.location.dir).into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_none_or(|e| e != "gguf"))
+            .collect()
     }
 
     /// Where the file goes if the user names no place: into the folder, for a repository into the working directory.
@@ -235,8 +240,8 @@ fn exceeds_f16(tensor: &Planned<'_>) -> Result<bool, ConvertError> {
     Ok(false)
 }
 
-/// The types that llama.cpp's converter makes; everything else is a recipe of llama-quantize.
-fn is_plain(file_type: FileType) -> bool {
+/// Whether llama.cpp's converter makes this type; everything else is a recipe of llama-quantize.
+pub fn is_plain(file_type: FileType) -> bool {
     matches!(file_type, FileType::F32 | FileType::F16 | FileType::BF16 | FileType::Q8_0)
 }
 

@@ -64,71 +64,89 @@ pub(crate) struct HfRows<'a> {
     pub plus_one: bool,
 }
 
+/// What all these tensors are stored as, if it is the same.
+pub(crate) fn common_dtype(parts: &[TensorRef<'_>]) -> Option<Dtype> {
+    let first = parts.first()?.tensor.dtype;
+    parts.iter().all(|part| part.tensor.dtype == first).then_some(first)
+}
+
 impl HfRows<'_> {
-    /// Calls `take` with the stored bytes of some rows in order, in pieces as large as they lie together.
-    fn pieces(&self, rows: Range<u64>, mut take: impl FnMut(Dtype, &[u8])) {
+    /// Calls `take` with the tensor, the first number and the count of numbers of each piece of some rows, in order, as
+    /// large as they lie together.
+    fn pieces<E>(
+        &self,
+        order: RowOrder,
+        rows: Range<u64>,
+        mut take: impl FnMut(TensorRef<'_>, u64, usize) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut row = rows.start;
         while row < rows.end {
             let part = self.parts[(row / self.part_rows) as usize];
             let inside = row % self.part_rows;
-            let together = match self.order {
-                RowOrder::Stored => (self.part_rows - inside).min(rows.end - row),
-                _ => 1,
+            let together = match order {
+                RowOrder::Stored => self.part_rows - inside,
+                RowOrder::Interleaved { .. } => 1,
+                RowOrder::Part { part, .. } => part - inside % part,
             };
-            let width = self.columns * part.tensor.dtype.bytes();
-            let start = self.order.stored(inside) as usize * width;
-            take(part.tensor.dtype, &part.file.bytes(part.tensor)[start..start + together as usize * width]);
+            let together = together.min(rows.end - row);
+            take(part, order.stored(inside) * self.columns as u64, together as usize * self.columns)?;
             row += together;
         }
+        Ok(())
     }
 
     /// A vector that is reordered is read element by element, so its rows are not the pipeline's.
     fn elements(&self, rows: Range<u64>, n: usize) -> Range<u64> {
         if n as u64 == (rows.end - rows.start) * self.columns as u64 { rows } else { 0..n as u64 }
     }
-
-    fn dtype(&self) -> Dtype {
-        self.parts[0].tensor.dtype
-    }
 }
 
 impl RowSource for HfRows<'_> {
-    fn read_rows(&self, rows: Range<u64>, out: &mut [f32]) -> Result<(), SourceError> {
-        let rows = self.elements(rows, out.len());
-        let mut at = 0;
-        self.pieces(rows, |dtype, bytes| {
-            let n = bytes.len() / dtype.bytes();
-            dtype.to_f32(bytes, &mut out[at..at + n]);
-            at += n;
-        });
-        if self.plus_one {
-            // Each checkpoint adds in the precision that it is stored in.
-            match self.dtype() {
-                Dtype::F16 => out.iter_mut().for_each(|x| *x = f16::from_f32(*x + 1.0).to_f32()),
-                _ => out.iter_mut().for_each(|x| *x += 1.0),
+    fn read_rows(&self, rows: Range<u64>, mut out: &mut [f32]) -> Result<(), SourceError> {
+        let mut bytes = Vec::new();
+        self.pieces(self.order, self.elements(rows, out.len()), |part, first, n| {
+            let dtype = part.tensor.dtype;
+            bytes.resize(n * dtype.bytes(), 0);
+            part.read(first, &mut bytes)?;
+            let (now, later) = std::mem::take(&mut out).split_at_mut(n);
+            out = later;
+            dtype.to_f32(&bytes, now);
+            if self.plus_one {
+                // Each checkpoint adds in the precision that it is stored in.
+                match dtype {
+                    Dtype::F16 => now.iter_mut().for_each(|x| *x = f16::from_f32(*x + 1.0).to_f32()),
+                    _ => now.iter_mut().for_each(|x| *x += 1.0),
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn stored(&self) -> Option<GgmlType> {
-        match self.dtype() {
-            _ if self.plus_one => None,
-            Dtype::F32 => Some(GgmlType::F32),
-            Dtype::F16 => Some(GgmlType::F16),
-            Dtype::BF16 => Some(GgmlType::BF16),
-            _ => None,
-        }
+        common_dtype(&self.parts).filter(|_| !self.plus_one).and_then(Dtype::plain)
     }
 
-    fn read_bytes(&self, rows: Range<u64>, out: &mut [u8]) -> Result<(), SourceError> {
-        let rows = self.elements(rows, out.len() / self.dtype().bytes());
-        let mut at = 0;
-        self.pieces(rows, |_, bytes| {
-            out[at..at + bytes.len()].copy_from_slice(bytes);
-            at += bytes.len();
+    fn read_bytes(&self, rows: Range<u64>, mut out: &mut [u8]) -> Result<(), SourceError> {
+        let width = self.parts[0].tensor.dtype.bytes();
+        self.pieces(self.order, self.elements(rows, out.len() / width), |part, first, n| {
+            let (now, later) = std::mem::take(&mut out).split_at_mut(n * width);
+            out = later;
+            part.read(first, now)
+        })
+    }
+
+    fn prefetch(&self, rows: Range<u64>) {
+        // Rows that are interleaved lie near their places.
+        let order = match self.order {
+            RowOrder::Interleaved { .. } => RowOrder::Stored,
+            order => order,
+        };
+        let prefetched = self.pieces(order, rows, |part, first, n| {
+            let width = part.tensor.dtype.bytes() as u64;
+            part.file.prefetch(part.tensor, first * width, n as u64 * width);
+            Ok::<(), std::convert::Infallible>(())
         });
-        Ok(())
+        let Ok(()) = prefetched;
     }
 }
 

@@ -6,15 +6,16 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
-use memmap2::Mmap;
 use qgguf_gguf::{GgmlType, TensorSpec};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::HfError;
+use crate::positional::{read_exact_at, will_need};
 
 /// Headers longer than this are refused, as by every reader of the format.
 const MAX_HEADER: u64 = 100_000_000;
@@ -55,6 +56,10 @@ const DTYPES: [(Dtype, &str, usize); 13] = [
     (Dtype::Bool, "BOOL", 1),
 ];
 
+/// Those that are types of GGUF, too.
+const PLAIN: [(Dtype, GgmlType); 3] =
+    [(Dtype::F32, GgmlType::F32), (Dtype::F16, GgmlType::F16), (Dtype::BF16, GgmlType::BF16)];
+
 impl Dtype {
     fn from_name(name: &str) -> Option<Dtype> {
         DTYPES.iter().find(|row| row.1 == name).map(|row| row.0)
@@ -62,12 +67,12 @@ impl Dtype {
 
     /// That of a plain type of GGUF.
     pub fn of(ty: GgmlType) -> Option<Dtype> {
-        match ty {
-            GgmlType::F32 => Some(Dtype::F32),
-            GgmlType::F16 => Some(Dtype::F16),
-            GgmlType::BF16 => Some(Dtype::BF16),
-            _ => None,
-        }
+        PLAIN.iter().find(|pair| pair.1 == ty).map(|pair| pair.0)
+    }
+
+    /// The plain type of GGUF that has the same bytes.
+    pub fn plain(self) -> Option<GgmlType> {
+        PLAIN.iter().find(|pair| pair.0 == self).map(|pair| pair.1)
     }
 
     fn row(self) -> &'static (Dtype, &'static str, usize) {
@@ -123,8 +128,8 @@ pub struct StoredTensor {
     pub dtype: Dtype,
     /// Its dimensions, row length last.
     pub shape: Vec<u64>,
-    start: usize,
-    end: usize,
+    start: u64,
+    end: u64,
 }
 
 impl StoredTensor {
@@ -139,17 +144,17 @@ impl StoredTensor {
     }
 }
 
-/// An open safetensors file, mapped.
+/// An open safetensors file.
 #[derive(Debug)]
 pub struct SafetensorsFile {
     path: PathBuf,
-    map: Mmap,
+    file: File,
     /// Sorted by name.
     tensors: Vec<StoredTensor>,
 }
 
 impl SafetensorsFile {
-    /// Maps the file and checks its header.
+    /// Opens the file and checks its header.
     pub fn open(path: &Path) -> Result<SafetensorsFile, HfError> {
         // Asked before opening: that of a pipe without a writer would wait for one.
         let kind = std::fs::metadata(path).map_err(HfError::io(path))?;
@@ -161,13 +166,22 @@ impl SafetensorsFile {
             return Err(HfError::file(path, reason));
         }
         let file = File::open(path).map_err(HfError::io(path))?;
-        // SAFETY: the mapping is private and read-only. Should another process truncate the file meanwhile,
-        // reads beyond its end raise SIGBUS; that is the price of reading weights in place.
-        let map = unsafe { Mmap::map(&file) }.map_err(HfError::io(path))?;
-        #[cfg(unix)]
-        let _ = map.advise(memmap2::Advice::Sequential);
-        let tensors = parse(path, &map)?;
-        Ok(SafetensorsFile { path: path.to_owned(), map, tensors })
+        let mut length = [0; 8];
+        read_exact_at(&file, &mut length, 0).map_err(HfError::io(path))?;
+        let (length, left) = (u64::from_le_bytes(length), kind.len() - 8);
+        let limit = left.min(MAX_HEADER);
+        if length > limit {
+            let reason = format!("not a safetensors file: header length {length}, expected at most {limit}");
+            return Err(HfError::file(path, reason));
+        }
+        let mut header = vec![0; length as usize];
+        read_exact_at(&file, &mut header, 8).map_err(HfError::io(path))?;
+        let mut tensors = parse(path, &header, left - length)?;
+        for tensor in &mut tensors {
+            tensor.start += 8 + length;
+            tensor.end += 8 + length;
+        }
+        Ok(SafetensorsFile { path: path.to_owned(), file, tensors })
     }
 
     /// Where it is.
@@ -180,9 +194,18 @@ impl SafetensorsFile {
         &self.tensors
     }
 
-    /// The data of one of its tensors.
-    pub fn bytes(&self, tensor: &StoredTensor) -> &[u8] {
-        &self.map[tensor.start..tensor.end]
+    /// Reads some of the data of one of its tensors, from byte `at` of it on.
+    ///
+    /// # Panics
+    /// If the tensor ends before.
+    pub fn read(&self, tensor: &StoredTensor, at: u64, out: &mut [u8]) -> io::Result<()> {
+        assert!(at + out.len() as u64 <= tensor.end - tensor.start, "within the tensor");
+        read_exact_at(&self.file, out, tensor.start + at)
+    }
+
+    /// Says that `n` bytes of one of its tensors will be read soon, from byte `at` of it on.
+    pub fn prefetch(&self, tensor: &StoredTensor, at: u64, n: u64) {
+        will_need(&self.file, tensor.start + at, n);
     }
 }
 
@@ -242,7 +265,7 @@ impl<'de> Deserialize<'de> for Header {
                 let mut seen = std::collections::HashSet::new();
                 while let Some(key) = map.next_key::<String>()? {
                     if !seen.insert(key.clone()) {
-                        return Err(A::Error::custom(format!("tensor \"{key}\" appears twice")));
+                        return Err(A::Error::custom(format!("tensor \"{}\" appears twice", shorten(&key))));
                     }
                     if key == "__metadata__" {
                         map.next_value::<HashMap<String, String>>()?;
@@ -265,28 +288,15 @@ fn shorten(name: &str) -> String {
     name.chars().take(200).collect()
 }
 
-fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<StoredTensor>, HfError> {
-    let length: [u8; 8] = bytes[..8].try_into().expect("8 bytes");
-    let length = u64::from_le_bytes(length);
-    let left = bytes.len() as u64 - 8;
-    if length > left.min(MAX_HEADER) {
-        let limit = left.min(MAX_HEADER);
-        let reason = format!("not a safetensors file: header length {length}, expected at most {limit}");
-        return Err(HfError::file(path, reason));
-    }
-    let (header, data) = bytes[8..].split_at(length as usize);
+/// The tensors of a header that `data` bytes follow. Their places are counted from the end of the header.
+fn parse(path: &Path, header: &[u8], data: u64) -> Result<Vec<StoredTensor>, HfError> {
     let Header(entries) = serde_json::from_slice(header)
         .map_err(|e| HfError::file(path, format!("header of the safetensors file: {e}")))?;
     let mut tensors = Vec::with_capacity(entries.len());
     for (name, entry) in entries {
-        tensors.push(place(path, name, entry, data.len() as u64)?);
+        tensors.push(place(path, name, entry, data)?);
     }
-    fill(path, &mut tensors, data.len())?;
-    let base = 8 + length as usize;
-    for tensor in &mut tensors {
-        tensor.start += base;
-        tensor.end += base;
-    }
+    fill(path, &mut tensors, data)?;
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(tensors)
 }
@@ -307,18 +317,18 @@ fn place(path: &Path, name: String, entry: Entry, data: u64) -> Result<StoredTen
     let size = entry.shape.iter().try_fold(dtype.bytes() as u64, |n, &dim| n.checked_mul(dim));
     if size != Some(end - start) {
         return Err(wrong(format!(
-            "shape {:?} of {} takes {}, but {} bytes are stored",
-            entry.shape,
+            "shape {} of {} takes {}, but {} bytes are stored",
+            shorten(&format!("{:?}", entry.shape)),
             dtype.name(),
             size.map_or("more than 2^64 bytes".to_owned(), |n| format!("{n} bytes")),
             end - start
         )));
     }
-    Ok(StoredTensor { name, dtype, shape: entry.shape, start: start as usize, end: end as usize })
+    Ok(StoredTensor { name, dtype, shape: entry.shape, start, end })
 }
 
 /// Checks that the tensors fill the data without holes and overlaps.
-fn fill(path: &Path, tensors: &mut [StoredTensor], data: usize) -> Result<(), HfError> {
+fn fill(path: &Path, tensors: &mut [StoredTensor], data: u64) -> Result<(), HfError> {
     tensors.sort_by_key(|tensor| (tensor.start, tensor.end));
     let mut at = 0;
     for tensor in tensors.iter() {
@@ -342,11 +352,8 @@ fn fill(path: &Path, tensors: &mut [StoredTensor], data: usize) -> Result<(), Hf
 mod tests {
     use super::*;
 
-    fn error(header: &str, data: usize) -> String {
-        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-        bytes.extend(header.as_bytes());
-        bytes.resize(bytes.len() + data, 0);
-        parse(Path::new("m.safetensors"), &bytes).unwrap_err().to_string()
+    fn error(header: &str, data: u64) -> String {
+        parse(Path::new("m.safetensors"), header.as_bytes(), data).unwrap_err().to_string()
     }
 
     #[test]
@@ -420,13 +427,11 @@ mod tests {
 
     #[test]
     fn a_header_longer_than_the_file_is_refused() {
-        let mut bytes = u64::MAX.to_le_bytes().to_vec();
-        bytes.extend(b"{}");
-        let error = parse(Path::new("m"), &bytes).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "m: not a safetensors file: header length 18446744073709551615, expected at most 2"
-        );
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [u64::MAX.to_le_bytes().as_slice(), b"{}"].concat()).unwrap();
+        let error = SafetensorsFile::open(file.path()).unwrap_err().to_string();
+        let expected = "not a safetensors file: header length 18446744073709551615, expected at most 2";
+        assert_eq!(error, format!("{}: {expected}", file.path().display()));
     }
 
     #[test]

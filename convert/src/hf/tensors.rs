@@ -6,7 +6,7 @@ use qgguf_gguf::{GgmlType, TensorSpec};
 
 use super::checkpoint::{Checkpoint, TensorRef};
 use super::families::{Change, Dims, Family, TensorRule, fill, template};
-use super::rows::{Generated, HfRows, RowOrder};
+use super::rows::{Generated, HfRows, RowOrder, common_dtype};
 use super::safetensors::Dtype;
 use super::{Config, HfError};
 use crate::pipeline::RowSource;
@@ -41,11 +41,9 @@ impl<'a> Planned<'a> {
     /// The number type it is stored in, f32 unless that is a 16-bit one.
     pub fn stored(&self) -> GgmlType {
         match &self.source {
-            Source::Stored { parts, .. } => match parts[0].tensor.dtype {
-                Dtype::F16 => GgmlType::F16,
-                Dtype::BF16 => GgmlType::BF16,
-                _ => GgmlType::F32,
-            },
+            Source::Stored { parts, .. } => {
+                common_dtype(parts).and_then(Dtype::plain).unwrap_or(GgmlType::F32)
+            }
             Source::Generated(_) => GgmlType::F32,
         }
     }

@@ -3,6 +3,7 @@
 mod collect;
 
 use std::cell::RefCell;
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -14,6 +15,7 @@ use qgguf_convert::imatrix::{Imatrix, statistics};
 use super::args::ComputeArgs;
 use super::error::{Context, Failure, Result};
 use super::evaluation::{self, TextArgs, plus_minus};
+use super::interrupt;
 use super::load::Loaded;
 use super::output::{check_output, stdout, write_file};
 use super::terminal::{self, note};
@@ -105,6 +107,9 @@ fn collect(args: &Args, known: Imatrix, dataset: &str, start: Instant) -> Result
     let text = args.text.read()?;
     let mut loaded = args.text.load(args.model.as_deref(), None, &args.compute, start)?;
     check_output(&args.output, loaded.model.file().paths().chain(args.text.file.as_deref()))?;
+    if args.format() == Format::Gguf && fs::metadata(&args.output).is_ok_and(|m| !m.is_file()) {
+        return Err(Failure::text(format!("cannot write {}: not a regular file", args.output.display())));
+    }
     let chunk_size = loaded.model.n_ctx() as u32;
     if !args.in_file.is_empty() && known.chunk_size != chunk_size {
         return Err(Failure::text(format!(
@@ -191,13 +196,16 @@ fn evaluate(args: &Args, loaded: &mut Loaded, chunk: &Chunk<'_>, perplexity: &mu
 }
 
 impl Args {
-    /// Writes the matrix in the format asked for.
+    /// The format asked for, by name or by the name of the file.
+    fn format(&self) -> Format {
+        let is_dat = self.output.extension().is_some_and(|extension| extension == "dat");
+        self.output_format.unwrap_or(if is_dat { Format::Dat } else { Format::Gguf })
+    }
+
+    /// Writes the matrix.
     fn save(&self, imatrix: &Imatrix, path: &Path) -> Result<()> {
-        let by_name = match self.output.extension() {
-            Some(extension) if extension == "dat" => Format::Dat,
-            _ => Format::Gguf,
-        };
-        match self.output_format.unwrap_or(by_name) {
+        interrupt::listen();
+        match self.format() {
             Format::Dat => write_file(path, |out| Ok(out.write_all(&imatrix.to_legacy())?)),
             Format::Gguf => Ok(imatrix.write_gguf(path)?),
         }

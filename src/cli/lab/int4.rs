@@ -121,10 +121,6 @@ pub fn run(args: &Args) -> Result<()> {
         note!("qgguf: interrupted before anything was measured");
         return Err(Failure::Interrupted);
     }
-    if let Some(path) = &args.plot {
-        let svg = report.chart().svg()?;
-        write_file(path, |out| Ok(out.write_all(svg.as_bytes())?))?;
-    }
     let mut out = BufWriter::new(stdout());
     if args.json {
         serde_json::to_writer(&mut out, &report.json())?;
@@ -133,6 +129,10 @@ pub fn run(args: &Args) -> Result<()> {
         report.print(&mut out, args.markdown, args.tensors)?;
     }
     out.flush()?;
+    if let Some(path) = &args.plot {
+        let svg = report.chart().svg()?;
+        write_file(path, |out| Ok(out.write_all(svg.as_bytes())?))?;
+    }
     if complete { Ok(()) } else { Err(Failure::Interrupted) }
 }
 

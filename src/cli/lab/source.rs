@@ -7,7 +7,7 @@ use qgguf_convert::file_type::FileType;
 use qgguf_convert::hf::convert::{Options, Source};
 use qgguf_gguf::{GgufFile, TensorSpec, in_memory};
 
-use crate::cli::error::{Context, Failure, Result};
+use crate::cli::error::{Failure, Result};
 use crate::cli::terminal::{self, note};
 
 /// Opens a GGUF, or a checkpoint: its folder or its only `.safetensors` file.
@@ -20,7 +20,7 @@ fn checkpoint(path: &Path, options: &ModelOptions) -> Result<Model> {
     let source = Source::open(path)?;
     let pre = options.tokenizer.pre_override.clone();
     let exact = Options { out_type: Some(FileType::F32), pre, ..Options::default() };
-    let conversion = source.convert(&exact).context(path.display())?;
+    let conversion = source.convert(&exact)?;
     conversion.warnings.iter().for_each(|warning| note!("qgguf: warning: {}", terminal::escape(warning)));
     let specs: Vec<TensorSpec> = conversion.tensors.iter().map(|tensor| tensor.spec.clone()).collect();
     let bytes = in_memory(path, &conversion.metadata, &specs, |i, out| -> Result<()> {
