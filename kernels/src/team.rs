@@ -333,15 +333,17 @@ mod tests {
     fn sleeping_workers_wake_up_and_many_small_jobs_finish() {
         let team = Team::new(4);
         let sum = AtomicUsize::new(0);
-        for round in 0..20_000 {
-            if round % 5_000 == 0 {
+        // Miri takes a thousand times as long.
+        let n_rounds = if cfg!(miri) { 40 } else { 20_000 };
+        for round in 0..n_rounds {
+            if round % (n_rounds / 4) == 0 {
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
             team.run(3, |i| {
                 sum.fetch_add(i, Ordering::Relaxed);
             });
         }
-        assert_eq!(sum.into_inner(), 3 * 20_000);
+        assert_eq!(sum.into_inner(), 3 * n_rounds);
     }
 
     #[test]
@@ -364,7 +366,7 @@ mod tests {
             assert_eq!(team.n_threads(), n);
             let ids = Mutex::new(std::collections::HashSet::new());
             team.begin();
-            for _ in 0..50 {
+            for _ in 0..if cfg!(miri) { 2 } else { 50 } {
                 team.run(64, |_| {
                     lock(&ids).insert(std::thread::current().id());
                 });

@@ -25,6 +25,17 @@ fn read(command: &mut assert_cmd::Command, file: &Path) -> Imatrix {
     Imatrix::read(file).unwrap()
 }
 
+#[cfg(unix)]
+#[test]
+fn a_pipe_gets_the_matrix_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("imatrix.dat");
+    let flags = "--chunks 5 --output-frequency 2 --output-format dat";
+    let piped = collect(Path::new("/dev/stdout"), flags).output().unwrap().stdout;
+    read(&mut collect(&file, flags), &file);
+    assert!(piped == fs::read(&file).unwrap(), "{} bytes", piped.len());
+}
+
 #[test]
 fn sums_are_those_of_llama_cpp() {
     let Some(dir) = fixtures("imatrix") else { return };

@@ -412,6 +412,8 @@ fn a_second_interrupt_leaves_no_file_behind() {
     let [path, base] = [&text, &base].map(|path| path.to_str().unwrap());
     let mut child = spawn(&["perplexity", "-c", "2048", "-f", path, "--save-all-logits", base]);
     read_until(child.stderr.as_mut().unwrap(), "[1]");
+    // Between two chunks one would be enough.
+    std::thread::sleep(std::time::Duration::from_millis(200));
     interrupt(&child);
     interrupt(&child);
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));

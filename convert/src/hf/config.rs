@@ -163,8 +163,9 @@ impl<'a> Rope<'a> {
     pub fn factors(&self, key: &str, n: usize) -> Result<Option<Vec<f32>>, HfError> {
         let Some(value) = self.parameters.and_then(|all| all.get(key)) else { return Ok(None) };
         let list = value.as_array().filter(|list| list.len() == n);
-        let numbers = list.and_then(|list| list.iter().map(|v| Some(v.as_f64()? as f32)).collect());
-        numbers.map(Some).ok_or_else(|| self.wrong(key, &format!("{n} numbers"), Some(value)))
+        let positive = |v: &Value| v.as_f64().map(|v| v as f32).filter(|&v| v > 0.0 && v.is_finite());
+        let numbers = list.and_then(|list| list.iter().map(positive).collect());
+        numbers.map(Some).ok_or_else(|| self.wrong(key, &format!("{n} positive numbers"), Some(value)))
     }
 
     /// The base of the rotation.

@@ -107,7 +107,9 @@ fn collect(args: &Args, known: Imatrix, dataset: &str, start: Instant) -> Result
     let text = args.text.read()?;
     let mut loaded = args.text.load(args.model.as_deref(), None, &args.compute, start)?;
     check_output(&args.output, loaded.model.file().paths().chain(args.text.file.as_deref()))?;
-    if args.format() == Format::Gguf && fs::metadata(&args.output).is_ok_and(|m| !m.is_file()) {
+    // A pipe keeps everything that is written to it, so it gets the matrix once.
+    let is_replaced = !fs::metadata(&args.output).is_ok_and(|m| !m.is_file());
+    if args.format() == Format::Gguf && !is_replaced {
         return Err(Failure::text(format!("cannot write {}: not a regular file", args.output.display())));
     }
     let chunk_size = loaded.model.n_ctx() as u32;
@@ -146,7 +148,7 @@ fn collect(args: &Args, known: Imatrix, dataset: &str, start: Instant) -> Result
         let mut imatrix = imatrix.borrow_mut();
         imatrix.count_chunks();
         let due = |every: usize| every > 0 && (chunk.index() + 1).is_multiple_of(every);
-        if due(args.output_frequency) {
+        if is_replaced && due(args.output_frequency) {
             args.save(&imatrix, &args.output)?;
         }
         if due(args.save_frequency) {
