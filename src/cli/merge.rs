@@ -8,7 +8,7 @@ use qgguf_convert::split;
 use qgguf_gguf::GgufFile;
 
 use super::error::Result;
-use super::terminal::note;
+use super::terminal::{self, note};
 use super::{load, writing};
 
 /// Merge the files of a split model into one
@@ -34,6 +34,6 @@ pub fn run(args: &Args) -> Result<()> {
     let files = [split::merge(&model, &Shards::open(&model, kernels)?, &args.output)?];
     writing::refuse_overwriting(&files, model.paths())?;
     let written = writing::write(&files, &WriteOptions::copying(qgguf::threads::default_threads(), kernels))?;
-    note!("qgguf: {}", written.names());
+    note!("qgguf: {}", terminal::escape(&written.names()));
     Ok(())
 }

@@ -309,7 +309,7 @@ fn print(args: &Args, job: &Job, written: &Written) -> Result<()> {
         serde_json::to_writer(&mut out, &object)?;
         writeln!(out)?;
     } else {
-        writeln!(out, "{}: {}", written.names(), type_name(job))?;
+        writeln!(out, "{}: {}", terminal::escape(&written.names()), type_name(job))?;
         outcome.print(&mut out)?;
     }
     Ok(out.flush()?)

@@ -8,7 +8,7 @@ use qgguf_convert::split::{self, SplitLimit};
 use qgguf_gguf::GgufFile;
 
 use super::error::Result;
-use super::terminal::note;
+use super::terminal::{self, note};
 use super::{load, writing};
 
 /// Split a model into several files
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
     let files = split::split(&model, &shards, &args.prefix, limit, args.no_tensor_first_split)?;
     writing::refuse_overwriting(&files, model.paths())?;
     let written = writing::write(&files, &WriteOptions::copying(qgguf::threads::default_threads(), kernels))?;
-    note!("qgguf: {}", written.names());
+    note!("qgguf: {}", terminal::escape(&written.names()));
     Ok(())
 }
 

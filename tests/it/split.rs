@@ -116,3 +116,17 @@ fn wrong_wishes_are_explained() {
     let error = failure(qgguf("merge").args([&first, &dir.path().join("merged.gguf")]), 1);
     assert!(error.ends_with("shard 2 of 2 is missing"), "{error}");
 }
+
+#[test]
+#[cfg(unix)]
+fn names_with_line_breaks_stay_on_their_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let output =
+        split("--split-max-tensors 40", &tiny_model(), &dir.path().join("a\nb")).output().unwrap();
+    let notes = crate::support::stderr(&output);
+    assert!(notes.ends_with("/a\\nb-00001-of-00002.gguf and 1 more\n"), "{notes}");
+    let mut merge = qgguf("merge");
+    merge.args([dir.path().join("a\nb-00001-of-00002.gguf"), dir.path().join("c\nd.gguf")]);
+    let notes = crate::support::stderr(&merge.output().unwrap());
+    assert!(notes.ends_with("/c\\nd.gguf\n"), "{notes}");
+}

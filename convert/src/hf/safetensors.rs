@@ -309,7 +309,10 @@ fn place(path: &Path, name: String, entry: Entry, data: u64) -> Result<StoredTen
         wrong(format!("dtype {} cannot be converted (possible: {})", shorten(&entry.dtype), known.join(", ")))
     })?;
     let [start, end] = entry.data_offsets;
-    if start > end || end > data {
+    if start > end {
+        return Err(wrong(format!("data at bytes {start}..{end}: the end is before the beginning")));
+    }
+    if end > data {
         return Err(wrong(format!(
             "data at bytes {start}..{end}, but the file has {data} bytes of data: it is truncated or damaged"
         )));
@@ -373,7 +376,7 @@ mod tests {
                 8,
                 "takes more than 2^64 bytes",
             ),
-            (format!("{{{}}}", f32s("a", "[2]", "[8,0]")), 8, "data at bytes 8..0"),
+            (format!("{{{}}}", f32s("a", "[2]", "[8,0]")), 8, "data at bytes 8..0: the end is before"),
             (
                 format!("{{{},{}}}", f32s("a", "[2]", "[0,8]"), f32s("b", "[2]", "[4,12]")),
                 12,
