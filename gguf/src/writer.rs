@@ -86,6 +86,7 @@ impl GgufWriter {
         let io = |source| WriteError::Io { path: path.clone(), source };
         // What stands there, if anything, must be a file.
         let path = match std::fs::metadata(&path) {
+            Ok(old) if old.is_dir() => Err(io::Error::other("is a folder")),
             Ok(old) if !old.is_file() => Err(io::Error::other("not a regular file")),
             _ => follow_links(&path),
         }
@@ -203,13 +204,18 @@ impl CompleteFile {
 }
 
 /// Where a file for `path` really goes: a symbolic link is followed, to a file that does not exist yet, too. Links that
-/// lead in a circle are an error.
+/// lead in a circle are an error, and so is `name/` without such a folder.
 pub fn follow_links(path: &Path) -> io::Result<PathBuf> {
     /// Links that Linux follows.
     const MAX: usize = 40;
     match std::fs::metadata(path) {
+        Ok(_) => {}
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
+        // `name/` and `name/.` are folders.
+        Err(_) if path.components().as_path().as_os_str() != path.as_os_str() => {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "no such folder"));
+        }
+        Err(_) => {}
     }
     let mut place = path.to_owned();
     for _ in 0..MAX {

@@ -285,6 +285,7 @@ fn output_path(args: &Args, source: &Source, conversion: &Conversion<'_>) -> Res
     if path.is_dir() {
         return Ok(path.join(&conversion.file_name));
     }
+    follow_links(path).context(path.display())?;
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         return Err(Failure::text(format!("{}: not the name of a file", path.display())));
     };

@@ -150,6 +150,7 @@ impl Job {
         let (output, i_type) = match file_type(&text(0)) {
             Some((_, name)) => (input.with_file_name(format!("ggml-model-{name}.gguf")), 0),
             None if wishes.len() == 1 => return Err(unknown_type(&text(0))),
+            None if wishes[0].is_empty() => return Err(Failure::usage("the output has no name")),
             None => (PathBuf::from(&wishes[0]), 1),
         };
         let (file_type, _) = file_type(&text(i_type)).ok_or_else(|| unknown_type(&text(i_type)))?;
@@ -385,6 +386,7 @@ mod tests {
         assert_eq!(found("in.gguf copy"), ("ggml-model-COPY.gguf".to_owned(), None, None));
         assert_eq!(found("in.gguf out Q6_K 2"), ("out".to_owned(), Some(FileType::Q6_K), Some(2)));
         assert!(job("in.gguf Q7").is_err_and(|e| e.starts_with("no type \"Q7\"; known are F32, F16, Q4_0")));
+        assert!(job("in.gguf  Q6_K").is_err_and(|e| e == "the output has no name"));
         assert!(job("in.gguf out Q7").is_err_and(|e| e.starts_with("no type \"Q7\"")));
         assert!(job("in.gguf Q6_K 2 3").is_err_and(|e| e == "unexpected argument \"3\""));
         assert!(job("in.gguf Q6_K x").is_err_and(|e| e.starts_with("number of threads \"x\"")));

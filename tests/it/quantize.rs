@@ -448,6 +448,14 @@ fn a_missing_folder_is_named() {
     let expected =
         "qgguf: nowhere/out.gguf: cannot create a file in nowhere: No such file or directory (os error 2)";
     assert_eq!(error, expected);
+    for (output, reason) in
+        [("nowhere/", "no such folder"), ("nowhere/.", "no such folder"), (".", "is a folder")]
+    {
+        let mut command = quantize("", &[&model, Path::new(output)], "F16");
+        let error = failure(command.current_dir(dir.path()), 1);
+        assert_eq!(error, format!("qgguf: {output}: {reason}"));
+    }
+    assert_eq!(listing(dir.path()), ["model.gguf"]);
 }
 
 #[test]

@@ -112,6 +112,10 @@ fn wrong_wishes_are_explained() {
     let first = dir.path().join("out-00001-of-00002.gguf");
     let error = failure(qgguf("merge").args([&first, &dir.path().join("out-00002-of-00002.gguf")]), 1);
     assert!(error.contains("out-00002-of-00002.gguf is the input"), "{error}");
+    for (output, reason) in [("nowhere/", "no such folder"), (".", "is a folder")] {
+        let error = failure(qgguf("merge").arg(&first).arg(output).current_dir(dir.path()), 1);
+        assert_eq!(error, format!("qgguf: {output}: {reason}"));
+    }
     fs::remove_file(dir.path().join("out-00002-of-00002.gguf")).unwrap();
     let error = failure(qgguf("merge").args([&first, &dir.path().join("merged.gguf")]), 1);
     assert!(error.ends_with("shard 2 of 2 is missing"), "{error}");

@@ -239,6 +239,18 @@ fn what_is_no_checkpoint_says_so() {
 }
 
 #[test]
+fn an_output_in_a_folder_that_is_missing_is_refused() {
+    let Some(fixtures) = fixtures("convert folder") else { return };
+    let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
+    for output in ["nowhere/", "nowhere/{ftype}/"] {
+        let mut command = qgguf("convert");
+        command.arg(checkpoint.folder()).args(["-o", output]).current_dir(checkpoint.dir.path());
+        assert_eq!(failure(&mut command, 1), format!("qgguf: {output}: no such folder"));
+        assert!(!checkpoint.dir.path().join("nowhere").exists());
+    }
+}
+
+#[test]
 fn a_context_length_that_nobody_states_is_the_default_of_the_class_or_an_error() {
     let Some(fixtures) = fixtures("convert context") else { return };
     let without = |name: &str| {
