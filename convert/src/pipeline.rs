@@ -114,7 +114,31 @@ pub struct TensorReport {
     /// How far the new weights are from the old ones; nothing if they were copied.
     pub deviation: Deviation,
     /// Weights that were finite and are no longer.
-    pub n_overflow: u64,
+    pub overflow: Overflow,
+}
+
+/// Finite weights that a type made infinite.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Overflow {
+    /// How many.
+    pub n: u64,
+    /// The largest of their magnitudes.
+    pub largest: f32,
+}
+
+impl Overflow {
+    fn between(before: &[f32], after: &[f32]) -> Overflow {
+        let mut overflow = Overflow::default();
+        for (a, _) in before.iter().zip(after).filter(|(a, b)| a.is_finite() && !b.is_finite()) {
+            overflow.add(&Overflow { n: 1, largest: a.abs() });
+        }
+        overflow
+    }
+
+    fn add(&mut self, other: &Overflow) {
+        self.n += other.n;
+        self.largest = self.largest.max(other.largest);
+    }
 }
 
 /// What happens while files are written, in the order of the files.
@@ -298,7 +322,7 @@ impl TensorReport {
             n_elements: tensor.spec.shape.iter().product(),
             n_bytes: 0,
             deviation: Deviation::default(),
-            n_overflow: 0,
+            overflow: Overflow::default(),
         }
     }
 }
@@ -354,13 +378,13 @@ impl OutputTensor<'_> {
         let row_bytes = self.spec.ty.row_bytes(n_columns as usize).expect("checked for the header");
         buffers.bytes.resize((rows.end - rows.start) as usize * row_bytes, 0);
         let mut deviation = Deviation::default();
-        let mut n_overflow = 0;
+        let mut overflow = Overflow::default();
         if self.is_copied() {
             self.source.read_bytes(rows.clone(), &mut buffers.bytes).map_err(|e| self.source_error(e))?;
             if !options.allow_nonfinite {
                 self.check_copied(rows.start, options, &mut buffers)?;
             }
-            return Ok(Converted { buffers, deviation, n_overflow });
+            return Ok(Converted { buffers, deviation, overflow });
         }
         let step = (STEP_WEIGHTS / n_columns).max(1);
         let mut at = rows.start;
@@ -384,12 +408,12 @@ impl OutputTensor<'_> {
                 if let Some(i) = fault.filter(|_| !options.allow_nonfinite) {
                     return Err(self.fault(at, i, &buffers.weights));
                 }
-                n_overflow += n_overflown(&buffers.weights, &buffers.restored);
+                overflow.add(&Overflow::between(&buffers.weights, &buffers.restored));
             }
             deviation.add(&step);
             at = end;
         }
-        Ok(Converted { buffers, deviation, n_overflow })
+        Ok(Converted { buffers, deviation, overflow })
     }
 
     /// Whether copied rows are finite, as far as their type is understood.
@@ -456,11 +480,6 @@ impl OutputTensor<'_> {
     }
 }
 
-/// Weights that were finite before, but are not after.
-fn n_overflown(before: &[f32], after: &[f32]) -> u64 {
-    before.iter().zip(after).filter(|(a, b)| a.is_finite() && !b.is_finite()).count() as u64
-}
-
 /// Memory that goes with a chunk, used again when the chunk is written.
 #[derive(Default)]
 struct Buffers {
@@ -472,7 +491,7 @@ struct Buffers {
 struct Converted {
     buffers: Buffers,
     deviation: Deviation,
-    n_overflow: u64,
+    overflow: Overflow,
 }
 
 type Answer = Result<Converted, PipelineError>;
@@ -505,7 +524,7 @@ impl Flight<'_, '_> {
             write(&done.buffers.bytes)?;
             report.n_bytes += done.buffers.bytes.len() as u64;
             report.deviation.add(&done.deviation);
-            report.n_overflow += done.n_overflow;
+            report.overflow.add(&done.overflow);
             tell(Event::Rows {
                 spec: &tensor.spec,
                 from: report.from,

@@ -161,8 +161,8 @@ fn infinities_pass_if_they_may_and_are_counted() {
     ];
     let options = WriteOptions { allow_nonfinite: true, ..options(2) };
     let reports = write(&[file(&dir.path().join("out.gguf"), tensors)], &options).unwrap();
-    assert_eq!((reports[0].n_overflow, reports[0].deviation.n_nonfinite), (1, 1));
-    assert_eq!((reports[1].n_overflow, reports[1].deviation.n_nonfinite), (0, 1));
+    assert_eq!((reports[0].overflow.n, reports[0].deviation.n_nonfinite), (1, 1));
+    assert_eq!((reports[1].overflow.n, reports[1].deviation.n_nonfinite), (0, 1));
 }
 
 #[test]

@@ -157,7 +157,7 @@ pub fn run(args: &Args) -> Result<()> {
         Some(staging) => staging.named(written)?,
         None => written?,
     };
-    written.report_overflow("--outtype auto, bf16 and f32 have room for them");
+    written.report_overflow();
     let mut out = BufWriter::new(stdout());
     if let Some(staging) = staging {
         let verification = Verification { files: &files, kernels, n_threads };
@@ -324,7 +324,7 @@ fn dry_run(args: &Args, conversion: &Conversion<'_>) -> Result<()> {
             n_elements: spec.shape.iter().product(),
             n_bytes: spec.ty.row_bytes(spec.shape[0] as usize).unwrap_or(0) as u64 * rows,
             deviation: Default::default(),
-            n_overflow: 0,
+            overflow: Default::default(),
         }
     };
     let reports: Vec<TensorReport> = conversion.tensors.iter().map(report).collect();

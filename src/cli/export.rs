@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let written = write(&args.out, &file, &export, &options);
     let written = written.map_err(|failure| writing::of_input(failure, &args.model))?;
-    written.report_overflow("--outtype bf16 and f32 have room for them");
+    written.report_overflow();
 
     let outcome = Outcome::of(&written.reports);
     let mut out = BufWriter::new(stdout());

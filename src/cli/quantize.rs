@@ -276,7 +276,7 @@ fn dry_run(args: &Args, job: &Job, plan: &Plan<'_>) -> Result<()> {
             n_elements: change.info.n_elements(),
             n_bytes: change.n_bytes(),
             deviation: Default::default(),
-            n_overflow: 0,
+            overflow: Default::default(),
         })
         .collect();
     let outcome = Outcome::of(&reports);

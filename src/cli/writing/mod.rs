@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use half::bf16;
 use qgguf::architectures::{self, LoadError, Loader};
 use qgguf_convert::file_type::FileType;
 use qgguf_convert::pipeline::{
@@ -152,13 +153,21 @@ impl Written {
         }
     }
 
-    /// Warns of weights that are infinite now; `advice` says what would help.
-    pub fn report_overflow(&self, advice: &str) {
-        for report in self.reports.iter().filter(|report| report.n_overflow > 0) {
+    /// Warns of weights that are infinite now, and names the types of `--outtype` that have room for them.
+    pub fn report_overflow(&self) {
+        for report in self.reports.iter().filter(|report| report.overflow.n > 0) {
+            let (weights, them) = match report.overflow.n {
+                1 => ("1 weight is".to_owned(), "it"),
+                n => (format!("{n} weights are"), "them"),
+            };
+            let room = match bf16::from_f32(report.overflow.largest).is_finite() {
+                true => "bf16 and f32 have",
+                false => "f32 has",
+            };
             note!(
-                "qgguf: warning: tensor \"{}\": {} weights are beyond the range of {} and became infinite ({advice})",
+                "qgguf: warning: tensor \"{}\": {weights} beyond the range of {} and became infinite (--outtype {room} \
+                 room for {them})",
                 terminal::escape(&report.name),
-                report.n_overflow,
                 report.to
             );
         }

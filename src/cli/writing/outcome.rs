@@ -156,7 +156,7 @@ impl<'r> Outcome<'r> {
                 "bytes_after": report.n_bytes,
                 "rmse": rmse(&report.deviation),
                 "max_error": max(&report.deviation),
-                "n_overflow": report.n_overflow,
+                "n_overflow": report.overflow.n,
             })
         };
         let mut object = self.all.json();

@@ -161,13 +161,19 @@ fn weights_that_are_not_finite_are_named() {
     stdout(&mut checkpoint.command("--outtype f16 --allow-nonfinite"));
 
     let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
-    checkpoint.poke(tensor, &1e6f32.to_le_bytes());
-    let output = checkpoint.command("--outtype f16").output().unwrap();
-    assert!(output.status.success());
-    let text = String::from_utf8(output.stderr).unwrap();
-    let expected =
-        "warning: tensor \"blk.1.ffn_up.weight\": 1 weights are beyond the range of f16 and became infinite";
-    assert!(text.contains(expected), "{text}");
+    for (weights, outtype, expected) in [
+        (&[1e6f32][..], "f16", "1 weight is beyond the range of f16 and became infinite (--outtype bf16 and f32 have room for it)"),
+        (&[-1e6, 1e6], "f16", "2 weights are beyond the range of f16 and became infinite (--outtype bf16 and f32 have room for them)"),
+        (&[1e6, -3.4e38], "f16", "2 weights are beyond the range of f16 and became infinite (--outtype f32 has room for them)"),
+        (&[1e6, 3.4e38], "auto", "1 weight is beyond the range of bf16 and became infinite (--outtype f32 has room for it)"),
+    ] {
+        let bytes: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
+        checkpoint.poke(tensor, &bytes);
+        let output = checkpoint.command(&format!("--outtype {outtype}")).output().unwrap();
+        assert!(output.status.success());
+        let expected = format!("warning: tensor \"blk.1.ffn_up.weight\": {expected}\n");
+        assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
+    }
 
     // `quantize` would refuse it, too; of a block the weight that is too large is named.
     let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
