@@ -144,8 +144,11 @@ impl Source {
         metadata.set("general.architecture", architecture);
         let planned = match &self.checkpoint {
             Some(checkpoint) => {
+                // First, so that what is generated is no larger than what the tensors were found to be.
+                let stored = tensors::plan(self.family, &self.config, &self.dims, checkpoint)?;
                 let generated = hparams::generated(self.family, &self.config, &self.dims, &mut metadata)?;
-                tensors::plan(self.family, &self.config, &self.dims, checkpoint, generated)?
+                let generated = generated.into_iter().map(|(name, values)| Planned::generated(name, values));
+                generated.chain(stored).collect()
             }
             None => Vec::new(),
         };

@@ -53,6 +53,11 @@ impl<'a> Planned<'a> {
         TensorSpec { name: self.name.clone(), shape: self.shape.clone(), ty }
     }
 
+    /// A vector that is in no checkpoint.
+    pub fn generated(name: String, values: Vec<f32>) -> Planned<'a> {
+        Planned { name, shape: vec![values.len() as u64], source: Source::Generated(values) }
+    }
+
     fn whole(rule: &TensorRule, numbers: &[u64], tensor: TensorRef<'a>, shape: &[u64]) -> Planned<'a> {
         let part_rows = if shape.len() < 2 { 1 } else { shape[..shape.len() - 1].iter().product() };
         Planned {
@@ -83,23 +88,15 @@ fn is_other_modality(name: &str) -> bool {
         .any(|start| name.starts_with(start))
 }
 
-/// The tensors of the GGUF, in order: generated ones, then those of the checkpoint as they lie there.
+/// The tensors of the checkpoint as a GGUF has them, in the order in which they lie there.
 pub(crate) fn plan<'a>(
     family: &Family,
     config: &Config,
     dims: &Dims,
     checkpoint: &'a Checkpoint,
-    generated: Vec<(String, Vec<f32>)>,
 ) -> Result<Vec<Planned<'a>>, HfError> {
     let rules: HashMap<&str, &TensorRule> = family.rules().map(|rule| (rule.hf, rule)).collect();
-    let mut planned: Vec<Planned<'a>> = generated
-        .into_iter()
-        .map(|(name, values)| Planned {
-            name,
-            shape: vec![values.len() as u64],
-            source: Source::Generated(values),
-        })
-        .collect();
+    let mut planned = Vec::new();
     let mut experts = Experts::default();
     for tensor in checkpoint.tensors() {
         let stored = tensor.tensor.name.as_str();

@@ -166,6 +166,20 @@ fn a_configuration_that_does_not_fit_is_named() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn nothing_is_made_for_heads_that_the_tensors_do_not_have() {
+    let Some(fixtures) = fixtures("convert wide heads") else { return };
+    let checkpoint = Checkpoint::copy(&fixtures, "llama-tiny");
+    checkpoint.edit_json("config.json", |config| config["head_dim"] = json!(1u64 << 31));
+    // The rope factors of such heads would take twice as much.
+    let mut limited = assert_cmd::Command::new("sh");
+    limited.args(["-c", "ulimit -v 2097152; exec \"$0\" convert \"$1\" --pre llama-bpe"]);
+    limited.args([Path::new(env!("CARGO_BIN_EXE_qgguf")), &checkpoint.folder()]);
+    let line = failure(&mut limited, 1);
+    assert!(line.contains("expected [4294967296, 256] by "), "{line}");
+}
+
+#[test]
 fn tokenizers_must_be_there_and_fit() {
     let Some(fixtures) = fixtures("convert tokenizers") else { return };
     let checkpoint = Checkpoint::copy(&fixtures, "qwen3-tiny");
