@@ -125,8 +125,7 @@ fn wrong_wishes_are_explained() {
 #[cfg(unix)]
 fn names_with_line_breaks_stay_on_their_line() {
     let dir = tempfile::tempdir().unwrap();
-    let output =
-        split("--split-max-tensors 40", &tiny_model(), &dir.path().join("a\nb")).output().unwrap();
+    let output = split("--split-max-tensors 40", &tiny_model(), &dir.path().join("a\nb")).output().unwrap();
     let notes = crate::support::stderr(&output);
     assert!(notes.ends_with("/a\\nb-00001-of-00002.gguf and 1 more\n"), "{notes}");
     let mut merge = qgguf("merge");

@@ -54,7 +54,12 @@ impl Config {
 
     /// The first of these keys that is there and not null.
     pub fn get(&self, keys: &[&str]) -> Option<&Value> {
-        keys.iter().find_map(|key| self.root.get(*key).filter(|value| !value.is_null()))
+        self.entry(keys).map(|(_, value)| value)
+    }
+
+    /// Like [`Config::get`], with the key.
+    pub(crate) fn entry<'k>(&self, keys: &[&'k str]) -> Option<(&'k str, &Value)> {
+        keys.iter().find_map(|&key| Some((key, self.root.get(key).filter(|value| !value.is_null())?)))
     }
 
     /// Like [`Config::get`], as u32.

@@ -12,7 +12,7 @@ use super::families::{Dims, Family};
 use super::general::{self, General};
 use super::overrides::Overrides;
 use super::tensors::{self, Planned};
-use super::{Config, HfError, hparams, naming, tokenizer};
+use super::{Config, HfError, hparams, naming, tokenizer, unsaid};
 use crate::file_type::FileType;
 use crate::model_shape::ModelShape;
 use crate::pipeline::{OutputTensor, SourceError};
@@ -116,6 +116,9 @@ impl Source {
                 hparams::CONTEXT[0],
                 family.class
             ));
+        }
+        if source.checkpoint.is_some() {
+            source.warnings.extend(unsaid::warnings(family, &source.config, &source.dims)?);
         }
         Ok(source)
     }

@@ -44,6 +44,7 @@ pub enum Vocabulary {
 #[derive(Clone, Copy, Debug)]
 enum Fallback {
     Number(f64),
+    Flag(bool),
     /// That of another key.
     Same(&'static str),
     /// The width of a head if the heads divide the width of the model.
@@ -220,9 +221,11 @@ const MIXTRAL_EXPERTS: &[TensorRule] = &[
         .change(Change::Expert),
 ];
 
+/// The layers of the largest Gemmas, which scale attention by the width for each head; no key says so.
+pub(crate) const GEMMA_27B: [(&str, u64); 2] = [("gemma2", 46), ("gemma3", 62)];
 const LLAMA: &[&[TensorRule]] = &[ENDS, PRE_NORMS, PERMUTED_ATTENTION, MLP];
 
-use Fallback::{HeadDim, Number, Same};
+use Fallback::{Flag, HeadDim, Number, Same};
 
 const ROPE_10K: (&str, Fallback) = ("rope_theta", Number(10_000.0));
 const ALL_HEADS: (&str, Fallback) = ("num_key_value_heads", Same("num_attention_heads"));
@@ -333,6 +336,7 @@ const FAMILIES: &[Family] = &[
             ("num_key_value_heads", Number(4.0)),
             ("num_experts", Number(128.0)),
             ("num_experts_per_tok", Number(8.0)),
+            ("norm_topk_prob", Flag(false)),
             EPS_6,
         ],
     },
@@ -347,6 +351,7 @@ const FAMILIES: &[Family] = &[
         defaults: &[
             ("num_key_value_heads", Number(4.0)),
             ("head_dim", Number(256.0)),
+            ("query_pre_attn_scalar", Number(256.0)),
             ("attn_logit_softcapping", Number(50.0)),
             ("final_logit_softcapping", Number(30.0)),
             ("sliding_window", Number(4096.0)),
@@ -447,6 +452,7 @@ const GEMMA3_DEFAULTS: &[(&str, Fallback)] = &[
     ("num_attention_heads", Number(8.0)),
     ("num_key_value_heads", Number(4.0)),
     ("head_dim", Number(256.0)),
+    ("query_pre_attn_scalar", Number(256.0)),
     ("rope_theta", Number(1e6)),
     ("rope_local_base_freq", Number(10_000.0)),
     ("sliding_window", Number(4096.0)),
@@ -468,6 +474,7 @@ impl Family {
             let value = match *default {
                 Number(number) if number.fract() == 0.0 => Some(json!(number as i64)),
                 Number(number) => Some(json!(number)),
+                Flag(flag) => Some(json!(flag)),
                 Same(other) => config.get(&[other]).cloned(),
                 HeadDim => match (config.u32(&["hidden_size"])?, config.u32(&["num_attention_heads"])?) {
                     (Some(width), Some(heads @ 1..)) => Some(json!(width / heads)),

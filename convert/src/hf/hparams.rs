@@ -241,6 +241,17 @@ fn olmo2(keys: &mut Keys<'_>, dims: &Dims) -> Result<(), HfError> {
     Ok(())
 }
 
+/// Whether the GGUF of an architecture says anything of this scaling of rotary embeddings.
+pub(crate) fn says_rope(architecture: &str, kind: &str) -> bool {
+    match (architecture, kind) {
+        // Text has the same position in all sections of mrope.
+        (_, "default" | "mrope") => true,
+        ("llama" | "mistral3" | "smollm3" | "granite", "llama3") => true,
+        ("gemma2", _) | (_, "llama3" | "dynamic") | ("phi3", "linear") => false,
+        _ => true,
+    }
+}
+
 /// Tensors that follow from the configuration, and what is written about them before everything else.
 pub(crate) fn generated(
     family: &Family,
@@ -250,7 +261,7 @@ pub(crate) fn generated(
 ) -> Result<Vec<(String, Vec<f32>)>, HfError> {
     match family.architecture {
         "phi3" => phi3_factors(config, dims, metadata),
-        "llama" | "mistral3" | "smollm3" | "granite" if config.rope()?.kind() == "llama3" => {
+        _ if config.rope()?.kind() == "llama3" && says_rope(family.architecture, "llama3") => {
             Ok(vec![("rope_freqs.weight".to_owned(), Llama3::read(config)?.factors(dims.head_dim))])
         }
         _ => Ok(Vec::new()),

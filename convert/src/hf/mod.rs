@@ -18,6 +18,7 @@ mod rows;
 pub mod safetensors;
 mod tensors;
 mod tokenizer;
+mod unsaid;
 pub mod verify;
 
 pub use config::Config;

@@ -162,10 +162,26 @@ fn weights_that_are_not_finite_are_named() {
 
     let checkpoint = Checkpoint::copy(&fixtures, "mistral-tiny");
     for (weights, outtype, expected) in [
-        (&[1e6f32][..], "f16", "1 weight is beyond the range of f16 and became infinite (--outtype bf16 and f32 have room for it)"),
-        (&[-1e6, 1e6], "f16", "2 weights are beyond the range of f16 and became infinite (--outtype bf16 and f32 have room for them)"),
-        (&[1e6, -3.4e38], "f16", "2 weights are beyond the range of f16 and became infinite (--outtype f32 has room for them)"),
-        (&[1e6, 3.4e38], "auto", "1 weight is beyond the range of bf16 and became infinite (--outtype f32 has room for it)"),
+        (
+            &[1e6f32][..],
+            "f16",
+            "1 weight is beyond the range of f16 and became infinite (--outtype bf16 and f32 have room for it)",
+        ),
+        (
+            &[-1e6, 1e6],
+            "f16",
+            "2 weights are beyond the range of f16 and became infinite (--outtype bf16 and f32 have room for them)",
+        ),
+        (
+            &[1e6, -3.4e38],
+            "f16",
+            "2 weights are beyond the range of f16 and became infinite (--outtype f32 has room for them)",
+        ),
+        (
+            &[1e6, 3.4e38],
+            "auto",
+            "1 weight is beyond the range of bf16 and became infinite (--outtype f32 has room for it)",
+        ),
     ] {
         let bytes: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
         checkpoint.poke(tensor, &bytes);
@@ -181,6 +197,71 @@ fn weights_that_are_not_finite_are_named() {
     assert_eq!(
         checkpoint.failure("--outtype q4_k_m"),
         "qgguf: tensor \"blk.1.ffn_up.weight\": -4000000 in row 0, column 1 is out of the range of q5_0"
+    );
+}
+
+#[test]
+fn what_a_gguf_cannot_say_is_told() {
+    let Some(fixtures) = fixtures("convert unsaid") else { return };
+    let warnings = |checkpoint: &Checkpoint| -> Vec<String> {
+        let output = checkpoint.command("--pre qwen2 --dry-run").output().unwrap();
+        let notes = stderr(&output).replace(&format!("{}/", checkpoint.folder().display()), "");
+        assert!(output.status.success(), "{notes}");
+        let notes = notes.lines().filter_map(|line| line.strip_prefix("qgguf: warning: config.json: "));
+        notes.map(str::to_owned).collect()
+    };
+    for entry in fs::read_dir(fixtures.join("hf")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert_eq!(warnings(&Checkpoint::copy(&fixtures, &name)), [""; 0], "{name}");
+    }
+    let with = |name: &str, key: &str, value: Option<Value>| {
+        let checkpoint = Checkpoint::copy(&fixtures, name);
+        checkpoint.edit_json("config.json", |config| match value {
+            Some(value) => config[key] = value,
+            None => _ = config.as_object_mut().unwrap().remove(key),
+        });
+        checkpoint
+    };
+    let dynamic = json!({"rope_type": "dynamic", "factor": 2.0});
+    let llama3 = json!({"rope_type": "llama3", "factor": 8.0});
+    for (name, key, value, found, usual) in [
+        ("llama-tiny", "hidden_act", json!("relu"), "\"relu\"", "\"silu\""),
+        ("gemma3-tiny", "hidden_activation", json!("silu"), "\"silu\"", "\"gelu_pytorch_tanh\""),
+        ("gemma3-tiny", "attn_logit_softcapping", json!(50.0), "50.0", "null"),
+        ("gemma3-tiny", "query_pre_attn_scalar", json!(16), "16", "32"),
+        ("qwen3moe-tiny", "norm_topk_prob", json!(false), "false", "true"),
+        ("qwen3moe-tiny", "mlp_only_layers", json!([1]), "[1]", "[]"),
+        ("qwen3moe-tiny", "decoder_sparse_step", json!(2), "2", "1"),
+        ("qwen2-tiny", "use_sliding_window", json!(true), "true", "false"),
+        ("qwen3-tiny", "use_sliding_window", json!(true), "true", "false"),
+        ("mistral-tiny", "sliding_window", json!(64), "64", "null"),
+        ("mistral-tiny", "rope_scaling", dynamic, "\"dynamic\"", "\"default\""),
+        ("qwen3-tiny", "rope_scaling", llama3, "\"llama3\"", "\"default\""),
+    ] {
+        let architecture = match name.split_once('-').unwrap().0 {
+            "mistral" => "llama",
+            architecture => architecture,
+        };
+        let named = if key == "rope_scaling" { "rope_type" } else { key };
+        let expected = format!(
+            "{named} is {found}, which a GGUF of {architecture} cannot say: the model will be run with {usual}"
+        );
+        assert_eq!(warnings(&with(name, key, Some(value))), [expected]);
+    }
+    // Without the key, the default of the class counts.
+    for (name, key) in [("qwen3moe-tiny", "norm_topk_prob"), ("gemma3-tiny", "query_pre_attn_scalar")] {
+        assert_eq!(warnings(&with(name, key, None)).len(), 1, "{key}");
+    }
+    for (name, key, value) in [
+        ("gemma3-tiny", "hidden_activation", json!("gelu")),
+        ("mistral-tiny", "hidden_act", json!("swish")),
+        ("mistral-tiny", "sliding_window", Value::Null),
+    ] {
+        assert_eq!(warnings(&with(name, key, Some(value))), [""; 0], "{key}");
+    }
+    assert_eq!(
+        with("llama-tiny", "hidden_act", Some(json!(7))).failure("--pre llama-bpe"),
+        "qgguf: config.json: \"hidden_act\": expected a string, found 7"
     );
 }
 

@@ -4,7 +4,7 @@ use qgguf_gguf::{GgmlType, GgufFile, Metadata, MetadataValue};
 use serde_json::{Map, Value, json};
 
 use super::super::Config;
-use super::super::families::{Dims, Family};
+use super::super::families::{Dims, Family, GEMMA_27B};
 use super::super::general::SAMPLING;
 use super::super::hparams::Llama3;
 use super::{ExportError, number};
@@ -36,8 +36,6 @@ const FLOATS: [(&str, &str); 9] = [
     ("residual_scale", "residual_multiplier"),
     ("logit_scale", "logits_scaling"),
 ];
-/// The layers of the largest Gemmas, which scale attention by the width for each head; no key says so.
-const GEMMA_27B: [(&str, u64); 2] = [("gemma2", 46), ("gemma3_text", 62)];
 const YARN: [(&str, &str); 5] = [
     ("rope.scaling.factor", "factor"),
     ("rope.scaling.yarn_ext_factor", "extrapolation_factor"),
@@ -178,7 +176,7 @@ fn special(family: &Family, keys: &Keys<'_>, config: &mut Map<String, Value>) ->
             set("no_rope_layers", (1..=n_layer).map(|i| u8::from(i % 4 != 0)).collect());
         }
         "gemma2" | "gemma3_text" => {
-            let is_27b = GEMMA_27B.contains(&(family.model_type, n_layer));
+            let is_27b = GEMMA_27B.contains(&(family.architecture, n_layer));
             let width = keys.u64("embedding_length")?.zip(keys.u64("attention.head_count")?);
             let scalar = match width {
                 Some((width, heads @ 1..)) if is_27b => Some(width / heads),
