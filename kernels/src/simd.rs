@@ -9,6 +9,7 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 
 use crate::weights::{COLUMNS, Quad};
+use crate::wide::Wide;
 
 /// 16 rows of bytes, `stride` apart: what a tile is unpacked from.
 #[derive(Clone, Copy)]
@@ -84,6 +85,8 @@ pub trait Simd: Copy {
     const SIGNED_CHAINS: bool;
     /// Tokens that meet a tile at a time: what the registers hold.
     const TOKENS: usize;
+    /// Tokens that meet unquantized rows at a time, 2 to 4.
+    const WIDE_TOKENS: usize = 2;
 
     /// All lanes `x`.
     fn splat(self, x: f32) -> Self::F32;
@@ -186,7 +189,7 @@ pub trait Simd: Copy {
     /// Adds the products of four weight bytes of each lane and the four signed bytes of `a` (not -128). Weights are
     /// at most 127, unsigned; any byte if chains do not take signed ones.
     fn chain(self, sums: Self::Lanes, w: Self::Lanes, a: i32) -> Self::Lanes;
-    /// [`Simd::chain`] for signed weights, if chains take them. A chain in i16 holds one step.
+    /// [`Simd::chain`] in i32 for signed weights, if chains take them.
     fn chain_signed(self, sums: Self::Lanes, w: Self::Lanes, a: i32) -> Self::Lanes;
     /// Continues the chains of `T` tokens, by signed weights or not: the first quad of `w` meets the quad `first` of
     /// each token's codes, and so on.
@@ -212,6 +215,11 @@ pub trait Simd: Copy {
     fn chain_scale(self, v: Self::Lanes) -> Self::Lanes;
     /// `acc` plus `scale` times a chain that was begun at zero.
     fn chain_scaled(self, acc: Self::Lanes, sums: Self::Lanes, scale: Self::Lanes) -> Self::Lanes;
+    /// `acc` plus `scale` times a chain in i32.
+    #[inline(always)]
+    fn wide_scaled(self, acc: Self::Lanes, sums: Self::Lanes, scale: Self::Lanes) -> Self::Lanes {
+        self.chain_scaled(acc, sums, scale)
+    }
     /// Adds chains of `steps` quads of a tile to the sums of `T` tokens, each times its scale.
     #[inline(always)]
     fn scaled_chains<const T: usize>(
@@ -224,6 +232,17 @@ pub trait Simd: Copy {
         sums: &mut [Self::Lanes; T],
     ) {
         scaled_chains_by_quads(self, signed, w, codes, scales, steps, sums);
+    }
+    /// The products of unquantized rows and the first `n_cols` values, a multiple of 16, of some tokens, if there is code
+    /// for so many that is better than the compiler's.
+    #[inline(always)]
+    fn wide_products<W: Wide, const R: usize, const T: usize>(
+        self,
+        _w: &[&[u8]; R],
+        _x: &[&[f32]; T],
+        _n_cols: usize,
+    ) -> Option<[[Self::F32; T]; R]> {
+        None
     }
     /// Adds the products of the two i16 of each lane and the two of `a`.
     fn dot_pairs(self, acc: Self::Lanes, w: Self::Lanes, a: i32) -> Self::Lanes;
@@ -275,9 +294,16 @@ pub(crate) fn scaled_chains_by_quads<S: Simd, const T: usize>(
     }
 }
 
+/// Quad `i` of a token's codes.
+#[inline(always)]
+pub(crate) fn quad(codes: &[i8; COLUMNS], i: usize) -> i32 {
+    let a = &codes[4 * i..4 * i + 4];
+    i32::from_le_bytes([a[0] as u8, a[1] as u8, a[2] as u8, a[3] as u8])
+}
+
 /// Continues the chains of `T` tokens, by signed weights or not: `w` meets quad `i` of each token's codes.
 #[inline(always)]
-pub(crate) fn chain_quad<S: Simd, const T: usize>(
+fn chain_quad<S: Simd, const T: usize>(
     s: S,
     signed: bool,
     w: S::Lanes,
@@ -287,8 +313,7 @@ pub(crate) fn chain_quad<S: Simd, const T: usize>(
 ) {
     // By index: a zip is not always inlined.
     for t in 0..T {
-        let a = &codes[t][4 * i..4 * i + 4];
-        let a = i32::from_le_bytes([a[0] as u8, a[1] as u8, a[2] as u8, a[3] as u8]);
+        let a = quad(codes[t], i);
         sums[t] =
             if signed && S::SIGNED_CHAINS { s.chain_signed(sums[t], w, a) } else { s.chain(sums[t], w, a) };
     }

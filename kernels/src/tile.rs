@@ -8,7 +8,7 @@
 use std::marker::PhantomData;
 
 use crate::quantize::Codes;
-use crate::simd::{Rows, Simd, chain_quad};
+use crate::simd::{Rows, Simd, quad};
 use crate::weights::{
     self, COLUMNS, Format, Planes, Quad, Scales, Sink, Small, SmallScales, Super, Tile, chain_steps, offset,
     planes,
@@ -137,7 +137,17 @@ macro_rules! by_tokens {
 
 /// The quads of a single token's weights meet it as they are unpacked, because one chain takes all of a scale.
 const fn in_registers<S: Simd, B: Format>() -> bool {
-    planes::<S>(B::CODES) == 1 && chain_steps::<S>(B::CODES) >= B::QUADS
+    in_i32::<S, B>() || chain_steps::<S>(B::CODES) >= B::QUADS
+}
+
+/// That chain is in i32, not in i16: signed bytes meet a single token whole.
+const fn in_i32<S: Simd, B: Format>() -> bool {
+    planes::<S>(B::CODES) == 2
+}
+
+/// What is subtracted from the bytes that meet a single token.
+const fn token_offset<S: Simd, B: Format>() -> i32 {
+    if in_i32::<S, B>() { 0 } else { offset::<S>(B::CODES) }
 }
 
 /// The quads of a tile are signed.
@@ -200,7 +210,9 @@ fn small_tokens<S: Simd, B: Small, const T: usize>(
     assert!(n_scales <= 64 / B::QUADS);
     for i in 0..n_scales {
         let first = i * B::QUADS;
-        let mut sums = small_starts::<S, B, T>(s, &x, first);
+        // The high nibbles come first, and count 16 times.
+        let times = if planes::<S>(B::CODES) == 2 { 8 } else { offset::<S>(B::CODES) };
+        let mut sums = small_starts::<S, B, T>(s, &x, first, times);
         if planes::<S>(B::CODES) == 2 {
             small_chains::<S, B, T>(s, &tile.high, &x, first, &mut sums);
             for sum in &mut sums {
@@ -250,11 +262,11 @@ fn small_token<S: Simd, B: Small>(
     let zero = s.splat_lanes(0);
     let mut starts = [[zero]; 16];
     for (i, start) in starts[..n_scales].iter_mut().enumerate() {
-        *start = small_starts::<S, B, 1>(s, &x, i * B::QUADS);
+        *start = small_starts::<S, B, 1>(s, &x, i * B::QUADS, token_offset::<S, B>());
     }
     let mut sums = starts;
     for sum in &mut sums[..n_scales] {
-        sum[0] = s.chain_start(sum[0]);
+        sum[0] = if in_i32::<S, B>() { sum[0] } else { s.chain_start(sum[0]) };
     }
     let mut chains = Chains::<S, B> { q: x.q, sums, format: PhantomData };
     let mut scales = Scales::EMPTY;
@@ -262,18 +274,22 @@ fn small_token<S: Simd, B: Small>(
     B::unpack(s, rows, SmallScales { d, m }, &mut Fetching::<B, _>::new(next, &mut chains));
     let mut acc = [s.load(out)];
     for (i, start) in starts[..n_scales].iter().enumerate() {
-        let sums = [s.chain_end(start[0], chains.sums[i][0])];
+        let sum = chains.sums[i][0];
+        let sums = [if in_i32::<S, B>() { sum } else { s.chain_end(start[0], sum) }];
         small_scaled::<S, B, 1>(s, &scales.d[i], &scales.m[0], &x, i * B::QUADS, sums, &mut acc);
     }
     s.store(acc[0], out);
 }
 
-/// What the sums of the scale of quads from `first` begin with: what is subtracted from the bytes.
+/// What the sums of the scale of quads from `first` begin with: `times`, which is subtracted from the bytes.
 #[inline(always)]
-fn small_starts<S: Simd, B: Small, const T: usize>(s: S, x: &Block<'_, T>, first: usize) -> [S::Lanes; T] {
+fn small_starts<S: Simd, B: Small, const T: usize>(
+    s: S,
+    x: &Block<'_, T>,
+    first: usize,
+    times: i32,
+) -> [S::Lanes; T] {
     let mut starts = [s.splat_lanes(0); T];
-    // The high nibbles come first, and count 16 times.
-    let times = if planes::<S>(B::CODES) == 2 { 8 } else { offset::<S>(B::CODES) };
     if times != 0 {
         let sum_a = x.sums::<8>(32);
         for t in 0..T {
@@ -351,10 +367,10 @@ struct Chains<'a, S: Simd, B> {
 impl<S: Simd, B: Format> Sink<S> for Chains<'_, S, B> {
     #[inline(always)]
     fn put(&mut self, s: S, i: usize, w: S::Lanes) {
-        let signed = B::CODES == weights::Codes::Signed;
-        let sums = &mut self.sums[i / B::QUADS];
-        chain_quad(s, signed, w, i, &self.q, sums);
-        sums[0] = s.here(sums[0]);
+        let signed = S::SIGNED_CHAINS && B::CODES == weights::Codes::Signed;
+        let sum = &mut self.sums[i / B::QUADS][0];
+        let a = quad(self.q[0], i);
+        *sum = s.here(if signed { s.chain_signed(*sum, w, a) } else { s.chain(*sum, w, a) });
     }
 }
 
@@ -368,15 +384,19 @@ fn super_token<S: Simd, B: Super>(
     out: &mut [f32; 16],
 ) {
     let zero = s.splat_lanes(0);
-    let sums = [[s.chain_start(zero)]; 16];
+    let sums = [[if in_i32::<S, B>() { zero } else { s.chain_start(zero) }]; 16];
     let mut chains = Chains::<S, B> { q: x.q, sums, format: PhantomData };
     let mut scales = Scales::EMPTY;
     B::unpack(s, rows, &mut scales, &mut Fetching::<B, _>::new(next, &mut chains));
     let mut sums = [zero];
     for g in 0..64 / B::QUADS {
-        sums[0] = s.chain_scaled(sums[0], chains.sums[g][0], s.lanes(&scales.whole[g]));
+        let (chain, scale) = (chains.sums[g][0], s.lanes(&scales.whole[g]));
+        sums[0] = match in_i32::<S, B>() {
+            true => s.wide_scaled(sums[0], chain, scale),
+            false => s.chain_scaled(sums[0], chain, scale),
+        };
     }
-    scaled::<S, B, 1>(s, &scales, &x, sums, std::array::from_mut(out));
+    scaled::<S, B, 1>(s, &scales, &x, sums, token_offset::<S, B>(), std::array::from_mut(out));
 }
 
 #[inline(always)]
@@ -396,7 +416,7 @@ fn super_tokens<S: Simd, B: Super, const T: usize>(
         }
     }
     super_chains::<S, B, T>(s, &tile.w, &tile.scales, &x, &mut sums);
-    scaled::<S, B, T>(s, &tile.scales, &x, sums, out);
+    scaled::<S, B, T>(s, &tile.scales, &x, sums, offset::<S>(B::CODES), out);
 }
 
 /// Adds the products of a superblock's quads, times their scales.
@@ -412,17 +432,18 @@ fn super_chains<S: Simd, B: Super, const T: usize>(
     s.scaled_chains(signed::<S, B>(), w, &x.q, &scales.whole[..64 / B::QUADS], steps, sums);
 }
 
-/// Adds a superblock's sums to the results of `T` tokens.
+/// Adds a superblock's sums, of bytes from which `offset` is to be subtracted, to the results of `T` tokens.
 #[inline(always)]
 fn scaled<S: Simd, B: Super, const T: usize>(
     s: S,
     scales: &Scales,
     x: &Block<'_, T>,
     mut sums: [S::Lanes; T],
+    offset: i32,
     out: &mut [[f32; 16]; T],
 ) {
     let (d_a, sum_a) = (x.d::<1>(256), x.sums::<16>(16));
-    if offset::<S>(B::CODES) != 0 {
+    if offset != 0 {
         pairs(s, &scales.offsets, sum_a, &mut sums);
     }
     let d = s.load(&scales.d[0]);

@@ -4,10 +4,20 @@ use crate::quantize::Floats;
 use crate::simd::{Simd, load_tail};
 use crate::tile::Panel;
 
+/// The kinds of unquantized weights.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    F32,
+    F16,
+    Bf16,
+}
+
 /// How the rows of unquantized weights are widened to f32.
 pub(crate) trait Wide {
+    /// What a weight is.
+    const KIND: Kind;
     /// Bytes per weight.
-    const BYTES: usize;
+    const BYTES: usize = if matches!(Self::KIND, Kind::F32) { 4 } else { 2 };
     /// 16 weights from `16 * BYTES` bytes.
     fn load<S: Simd>(s: S, bytes: &[u8]) -> S::F32;
 }
@@ -18,7 +28,7 @@ pub(crate) struct WideF16;
 pub(crate) struct WideBf16;
 
 impl Wide for WideF32 {
-    const BYTES: usize = 4;
+    const KIND: Kind = Kind::F32;
     #[inline(always)]
     fn load<S: Simd>(s: S, bytes: &[u8]) -> S::F32 {
         s.load(&std::array::from_fn(|i| {
@@ -28,7 +38,7 @@ impl Wide for WideF32 {
 }
 
 impl Wide for WideF16 {
-    const BYTES: usize = 2;
+    const KIND: Kind = Kind::F16;
     #[inline(always)]
     fn load<S: Simd>(s: S, bytes: &[u8]) -> S::F32 {
         s.load_f16(bytes.try_into().expect("32 bytes"))
@@ -36,7 +46,7 @@ impl Wide for WideF16 {
 }
 
 impl Wide for WideBf16 {
-    const BYTES: usize = 2;
+    const KIND: Kind = Kind::Bf16;
     #[inline(always)]
     fn load<S: Simd>(s: S, bytes: &[u8]) -> S::F32 {
         s.load_bf16(bytes.try_into().expect("32 bytes"))
@@ -52,7 +62,9 @@ pub(crate) fn wide<S: Simd, W: Wide>(s: S, panel: Panel<'_>, x: Floats<'_>, out:
     let mut t = 0;
     while t < n {
         let at_once = match n - t {
-            4.. if S::TOKENS >= 8 => 4,
+            4.. if S::WIDE_TOKENS == 4 => 4,
+            // The code for three fetches nothing.
+            3.. if S::WIDE_TOKENS == 3 && t > 0 => 3,
             2.. => 2,
             _ => 1,
         };
@@ -61,6 +73,10 @@ pub(crate) fn wide<S: Simd, W: Wide>(s: S, panel: Panel<'_>, x: Floats<'_>, out:
             let ahead = (t == 0).then(|| if r == 12 { panel.next } else { &panel.w[(r / 4 + 1) * four..] });
             match at_once {
                 4 => rows::<S, W, 4, 4>(s, panel, r, x, t, ahead, out),
+                3 => {
+                    rows::<S, W, 2, 3>(s, panel, r, x, t, None, out);
+                    rows::<S, W, 2, 3>(s, panel, r + 2, x, t, None, out);
+                }
                 2 => {
                     // Two by two, for fewer registers.
                     rows::<S, W, 2, 2>(s, panel, r, x, t, ahead, out);
@@ -73,7 +89,7 @@ pub(crate) fn wide<S: Simd, W: Wide>(s: S, panel: Panel<'_>, x: Floats<'_>, out:
     }
 }
 
-/// `R` rows from `r` times `T` tokens from `t`; meanwhile four rows at the start of `ahead` are fetched.
+/// `R` rows from `r` times `T` tokens from `t`; meanwhile `ahead` is fetched.
 #[inline(always)]
 fn rows<S: Simd, W: Wide, const R: usize, const T: usize>(
     s: S,
@@ -89,27 +105,11 @@ fn rows<S: Simd, W: Wide, const R: usize, const T: usize>(
     let w: [&[u8]; R] = std::array::from_fn(|i| &panel.w[(r + i) * row_bytes..][..row_bytes]);
     // Loops below, because what `array::map` calls is not always inlined.
     let x: [&[f32]; T] = std::array::from_fn(|i| &x.x[x.order.row(t + i) * n_cols..][..n_cols]);
-    let mut sums = [[s.splat(0.0); T]; R];
     let n_whole = n_cols / 16;
-    // Bytes of the next four rows for each column.
-    let each = 4 * 16 * W::BYTES;
-    for c in 0..n_whole {
-        if let Some(ahead) = ahead {
-            for line in (0..each).step_by(64) {
-                s.prefetch(ahead.as_ptr().wrapping_add(each * c + line));
-            }
-        }
-        let mut values = [s.splat(0.0); T];
-        for (value, x) in values.iter_mut().zip(x) {
-            *value = s.load(x[16 * c..16 * c + 16].try_into().expect("16 values"));
-        }
-        for (sums, w) in sums.iter_mut().zip(&w) {
-            let w = W::load(s, &w[16 * c * W::BYTES..16 * (c + 1) * W::BYTES]);
-            for (sum, x) in sums.iter_mut().zip(values) {
-                *sum = s.mul_add(w, x, *sum);
-            }
-        }
-    }
+    let mut sums = match s.wide_products::<W, R, T>(&w, &x, 16 * n_whole) {
+        Some(sums) => sums,
+        None => by_columns::<S, W, R, T>(s, &w, &x, n_whole, ahead),
+    };
     if n_whole * 16 < n_cols {
         let x: [S::F32; T] = x.map(|x| load_tail(s, &x[16 * n_whole..]));
         for (sums, w) in sums.iter_mut().zip(&w) {
@@ -127,4 +127,36 @@ fn rows<S: Simd, W: Wide, const R: usize, const T: usize>(
             out[t + j][r + i] = s.sum(sum);
         }
     }
+}
+
+/// The products of `n_whole` times 16 columns; meanwhile four rows at the start of `ahead` are fetched.
+#[inline(always)]
+fn by_columns<S: Simd, W: Wide, const R: usize, const T: usize>(
+    s: S,
+    w: &[&[u8]; R],
+    x: &[&[f32]; T],
+    n_whole: usize,
+    ahead: Option<&[u8]>,
+) -> [[S::F32; T]; R] {
+    let mut sums = [[s.splat(0.0); T]; R];
+    // Bytes of the next four rows for each column.
+    let each = 4 * 16 * W::BYTES;
+    for c in 0..n_whole {
+        if let Some(ahead) = ahead {
+            for line in (0..each).step_by(64) {
+                s.prefetch(ahead.as_ptr().wrapping_add(each * c + line));
+            }
+        }
+        let mut values = [s.splat(0.0); T];
+        for (value, x) in values.iter_mut().zip(x) {
+            *value = s.load(x[16 * c..16 * c + 16].try_into().expect("16 values"));
+        }
+        for (sums, w) in sums.iter_mut().zip(w) {
+            let w = W::load(s, &w[16 * c * W::BYTES..16 * (c + 1) * W::BYTES]);
+            for (sum, x) in sums.iter_mut().zip(values) {
+                *sum = s.mul_add(w, x, *sum);
+            }
+        }
+    }
+    sums
 }

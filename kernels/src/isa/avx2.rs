@@ -2,12 +2,14 @@
 //! adds four bytes.
 
 mod chains;
+mod products;
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 
 use crate::simd::{Rows, Simd, chains_by_quads, scaled_chains_by_quads};
 use crate::weights::{COLUMNS, Quad};
+use crate::wide::Wide;
 
 /// How four products of bytes are added.
 pub(super) mod dot {
@@ -78,6 +80,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     const WORD_CHAINS: bool = DOT == dot::WORDS;
     const SIGNED_CHAINS: bool = DOT == dot::WORDS;
     const TOKENS: usize = 4;
+    const WIDE_TOKENS: usize = 3;
 
     #[inline(always)]
     fn splat(self, x: f32) -> [__m256; 2] {
@@ -339,11 +342,14 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         }
     }
     #[inline(always)]
-    fn chain_signed(self, _: Pair, w: Pair, a: i32) -> Pair {
+    fn chain_signed(self, sums: Pair, w: Pair, a: i32) -> Pair {
         // |w| <= 128 as an unsigned byte; its sign moves to `a`. Pairs stay below 2 * 128 * 127.
         unsafe {
-            let a = _mm256_set1_epi32(a);
-            both!(|i| _mm256_maddubs_epi16(_mm256_abs_epi8(w[i]), _mm256_sign_epi8(a, w[i])))
+            let (a, one) = (_mm256_set1_epi32(a), _mm256_set1_epi16(1));
+            both!(|i| {
+                let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w[i]), _mm256_sign_epi8(a, w[i]));
+                _mm256_add_epi32(sums[i], _mm256_madd_epi16(pairs, one))
+            })
         }
     }
     #[inline(always)]
@@ -415,6 +421,27 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
                 _mm256_add_epi32(acc[i], scaled)
             })
         }
+    }
+    #[inline(always)]
+    fn wide_scaled(self, acc: Pair, sums: Pair, scale: Pair) -> Pair {
+        let scale = if Self::WORD_CHAINS { self.sar(scale, 16) } else { scale };
+        unsafe { both!(|i| _mm256_add_epi32(acc[i], _mm256_mullo_epi32(sums[i], scale[i]))) }
+    }
+    #[inline(always)]
+    fn wide_products<W: Wide, const R: usize, const T: usize>(
+        self,
+        w: &[&[u8]; R],
+        x: &[&[f32]; T],
+        n_cols: usize,
+    ) -> Option<[[[__m256; 2]; T]; R]> {
+        let (w, x) = (w[..].try_into().ok()?, x[..].try_into().ok()?);
+        // SAFETY: the CPU has AVX2, FMA and F16C.
+        let found = unsafe { products::two_by_three(W::KIND, w, x, n_cols) };
+        let mut sums = [[self.splat(0.0); T]; R];
+        for (sums, found) in sums.iter_mut().zip(found) {
+            sums.copy_from_slice(&found);
+        }
+        Some(sums)
     }
     #[inline(always)]
     fn dot_pairs(self, acc: Pair, w: Pair, a: i32) -> Pair {

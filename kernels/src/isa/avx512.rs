@@ -49,6 +49,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     const WORD_CHAINS: bool = DOT == dot::WORDS;
     const SIGNED_CHAINS: bool = DOT == dot::WORDS;
     const TOKENS: usize = 8;
+    const WIDE_TOKENS: usize = 4;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
@@ -291,12 +292,13 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
         }
     }
     #[inline(always)]
-    fn chain_signed(self, _: __m512i, w: __m512i, a: i32) -> __m512i {
+    fn chain_signed(self, sums: __m512i, w: __m512i, a: i32) -> __m512i {
         // |w| <= 128 as an unsigned byte; its sign moves to `a`. Pairs stay below 2 * 128 * 127.
         unsafe {
             let a = _mm512_set1_epi32(a);
             let a = _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(w), _mm512_setzero_si512(), a);
-            _mm512_maddubs_epi16(_mm512_abs_epi8(w), a)
+            let pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(w), a);
+            _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))
         }
     }
     #[inline(always)]
@@ -327,6 +329,11 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
             };
             _mm512_add_epi32(acc, scaled)
         }
+    }
+    #[inline(always)]
+    fn wide_scaled(self, acc: __m512i, sums: __m512i, scale: __m512i) -> __m512i {
+        let scale = if Self::WORD_CHAINS { self.sar(scale, 16) } else { scale };
+        unsafe { _mm512_add_epi32(acc, _mm512_mullo_epi32(sums, scale)) }
     }
     #[inline(always)]
     fn dot_pairs(self, acc: __m512i, w: __m512i, a: i32) -> __m512i {
