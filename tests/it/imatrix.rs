@@ -37,6 +37,18 @@ fn a_pipe_gets_the_matrix_once() {
 }
 
 #[test]
+fn a_copy_does_not_replace_the_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, text) = (dir.path().join("i"), dir.path().join("i.at_1"));
+    fs::write(&text, "In the beginning God created the heaven and the earth. ".repeat(20)).unwrap();
+    let before = fs::read(&text).unwrap();
+    let flags = "imatrix -c 16 --chunks 2 --save-frequency 1 -f";
+    let ended = qgguf(flags).arg(&text).arg("-o").arg(&file).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", stderr(&ended));
+    assert!(fs::read(&text).unwrap() == before);
+}
+
+#[test]
 fn sums_are_those_of_llama_cpp() {
     let Some(dir) = fixtures("imatrix") else { return };
     let dir = dir.join("kjv");
@@ -170,6 +182,9 @@ fn experts_that_no_token_reached_are_reported() {
     command.arg(dir.join("gguf/qwen3moe-tiny-F16.gguf")).arg("-f").arg(&text).arg("-o").arg(&file);
     let said = stderr(&command.output().unwrap());
     assert!(said.contains("of 8 experts were never reached"), "{said}");
+    // So it is when matrices are only merged.
+    let merged = qgguf("imatrix -o").arg(&file).arg("--in-file").arg(&file).output().unwrap();
+    assert!(stderr(&merged).contains("of 8 experts were never reached"), "{}", stderr(&merged));
     let imatrix = Imatrix::read(&file).unwrap();
     let entry = &imatrix.entries["blk.0.ffn_up_exps.weight"];
     let unreached = entry.unreached();

@@ -24,7 +24,7 @@ use super::terminal::{self, note};
 ///
 /// qgguf quantize and llama.cpp's llama-quantize spend their bits on the columns with large inputs. The sums are those
 /// of llama-imatrix, and its files are read and written. A run that goes on where another stopped (--in-file, --chunk)
-/// makes the file that one run would have made, byte for byte; parts that were collected apart and merged differ from
+/// makes the GGUF file that one run would have made, byte for byte; parts that were collected apart and merged differ from
 /// it by rounding, about 1e-4.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -97,7 +97,11 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
         None if args.in_file.is_empty() => {
             Err(Failure::usage("no text: give -f FILE (or --in-file to merge)"))
         }
-        None => args.save(&known, &args.output),
+        None => {
+            args.save(&known, &args.output)?;
+            report_unreached(&known);
+            Ok(())
+        }
         Some(file) => collect(args, known, &file.display().to_string(), start),
     }
 }
@@ -106,7 +110,9 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
 fn collect(args: &Args, known: Imatrix, dataset: &str, start: Instant) -> Result<()> {
     let text = args.text.read()?;
     let mut loaded = args.text.load(args.model.as_deref(), None, &args.compute, start)?;
-    check_output(&args.output, loaded.model.file().paths().chain(args.text.file.as_deref()))?;
+    let inputs: Vec<_> =
+        loaded.model.file().paths().chain(args.text.file.as_deref()).map(Path::to_owned).collect();
+    check_output(&args.output, inputs.iter().map(PathBuf::as_path))?;
     // A pipe keeps everything that is written to it, so it gets the matrix once.
     let is_replaced = !fs::metadata(&args.output).is_ok_and(|m| !m.is_file());
     if args.format() == Format::Gguf && !is_replaced {
@@ -154,6 +160,7 @@ fn collect(args: &Args, known: Imatrix, dataset: &str, start: Instant) -> Result
         if due(args.save_frequency) {
             let mut copy = args.output.clone().into_os_string();
             copy.push(format!(".at_{}", imatrix.n_chunks));
+            check_output(Path::new(&copy), inputs.iter().map(PathBuf::as_path))?;
             args.save(&imatrix, Path::new(&copy))?;
         }
         let done = chunk.index() + 1;
@@ -172,7 +179,7 @@ fn collect(args: &Args, known: Imatrix, dataset: &str, start: Instant) -> Result
     report_unreached(&imatrix);
     if !outcome.complete {
         note!(
-            "qgguf: to go on: --in-file {} --chunk {}",
+            "qgguf: to go on: -c {chunk_size} --in-file {} --chunk {}",
             args.output.display(),
             args.chunk + outcome.n_chunks
         );
