@@ -7,6 +7,7 @@
 
 pub mod architectures;
 pub mod chat_template;
+pub mod engine;
 pub mod evaluate;
 pub mod generate;
 pub mod lab;
