@@ -19,6 +19,7 @@ mod perplexity;
 mod quantize;
 mod reference;
 mod run;
+mod service;
 mod split;
 mod support;
 mod tokenize;
