@@ -7,9 +7,8 @@ mod products;
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use crate::simd::{Rows, Simd, chains_by_quads, scaled_chains_by_quads};
-use crate::weights::{COLUMNS, Quad};
-use crate::wide::Wide;
+use crate::layout::{COLUMNS, NumberFormat, PanelRows, Quad};
+use crate::simd::{Simd, chains_by_quads, scaled_chains_by_quads};
 
 /// How four products of bytes are added.
 pub(super) mod dot {
@@ -74,13 +73,13 @@ macro_rules! both {
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl<const DOT: u8> Simd for Avx2<DOT> {
     type F32 = [__m256; 2];
-    type Lanes = Pair;
+    type I32 = Pair;
     type Mask = [__m256; 2];
 
     const WORD_CHAINS: bool = DOT == dot::WORDS;
     const SIGNED_CHAINS: bool = DOT == dot::WORDS;
     const TOKENS: usize = 4;
-    const WIDE_TOKENS: usize = 3;
+    const FLOAT_TOKENS: usize = 3;
 
     #[inline(always)]
     fn splat(self, x: f32) -> [__m256; 2] {
@@ -225,22 +224,22 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     }
 
     #[inline(always)]
-    fn lanes(self, x: &[u8; 64]) -> Pair {
+    fn load_i32(self, x: &[u8; 64]) -> Pair {
         unsafe { both!(|i| _mm256_loadu_si256(x.as_ptr().add(32 * i).cast())) }
     }
     #[inline(always)]
-    fn store_lanes(self, v: Pair, out: &mut [u8; 64]) {
+    fn store_i32(self, v: Pair, out: &mut [u8; 64]) {
         unsafe {
             _mm256_storeu_si256(out.as_mut_ptr().cast(), v[0]);
             _mm256_storeu_si256(out.as_mut_ptr().add(32).cast(), v[1]);
         }
     }
     #[inline(always)]
-    fn splat_lanes(self, x: i32) -> Pair {
+    fn splat_i32(self, x: i32) -> Pair {
         unsafe { [_mm256_set1_epi32(x); 2] }
     }
     #[inline(always)]
-    fn gather(self, rows: Rows<'_>, at: usize) -> [Pair; 4] {
+    fn gather(self, rows: PanelRows<'_>, at: usize) -> [Pair; 4] {
         let (p, stride) = rows.at(at, 16);
         unsafe {
             let (low, high) = (gather8(p, stride), gather8(p.add(8 * stride), stride));
@@ -248,7 +247,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         }
     }
     #[inline(always)]
-    fn gather_one(self, rows: Rows<'_>, at: usize) -> Pair {
+    fn gather_one(self, rows: PanelRows<'_>, at: usize) -> Pair {
         let (p, stride) = rows.at(at, 4);
         unsafe {
             [
@@ -285,7 +284,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         unsafe { both!(|i| _mm256_sra_epi32(v[i], _mm_cvtsi32_si128(n as i32))) }
     }
     #[inline(always)]
-    fn sub_lanes(self, a: Pair, b: Pair) -> Pair {
+    fn sub_i32(self, a: Pair, b: Pair) -> Pair {
         unsafe { both!(|i| _mm256_sub_epi32(a[i], b[i])) }
     }
     #[inline(always)]
@@ -322,13 +321,13 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         }
     }
     #[inline(always)]
-    fn lanes_to_f32(self, v: Pair) -> [__m256; 2] {
+    fn i32_to_f32(self, v: Pair) -> [__m256; 2] {
         unsafe { [_mm256_cvtepi32_ps(v[0]), _mm256_cvtepi32_ps(v[1])] }
     }
 
     #[inline(always)]
     fn chain_start(self, from: Pair) -> Pair {
-        if Self::WORD_CHAINS { self.splat_lanes(0) } else { from }
+        if Self::WORD_CHAINS { self.splat_i32(0) } else { from }
     }
     #[inline(always)]
     fn chain(self, sums: Pair, w: Pair, a: i32) -> Pair {
@@ -392,8 +391,8 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         scaled_chains_by_quads(self, signed, w, codes, scales, steps, sums);
     }
     #[inline(always)]
-    fn here(self, v: Pair) -> Pair {
-        unsafe { kept(v) }
+    fn pinned(self, v: Pair) -> Pair {
+        unsafe { pin(v) }
     }
     #[inline(always)]
     fn chain_end(self, from: Pair, sums: Pair) -> Pair {
@@ -407,7 +406,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         if !Self::WORD_CHAINS {
             return v;
         }
-        self.or(self.and(v, self.splat_lanes(0xffff)), self.shl(v, 16))
+        self.or(self.and(v, self.splat_i32(0xffff)), self.shl(v, 16))
     }
     #[inline(always)]
     fn chain_scaled(self, acc: Pair, sums: Pair, scale: Pair) -> Pair {
@@ -423,20 +422,21 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         }
     }
     #[inline(always)]
-    fn wide_scaled(self, acc: Pair, sums: Pair, scale: Pair) -> Pair {
+    fn chain_scaled_i32(self, acc: Pair, sums: Pair, scale: Pair) -> Pair {
         let scale = if Self::WORD_CHAINS { self.sar(scale, 16) } else { scale };
         unsafe { both!(|i| _mm256_add_epi32(acc[i], _mm256_mullo_epi32(sums[i], scale[i]))) }
     }
     #[inline(always)]
-    fn wide_products<W: Wide, const R: usize, const T: usize>(
+    fn float_products<const R: usize, const T: usize>(
         self,
+        format: NumberFormat,
         w: &[&[u8]; R],
         x: &[&[f32]; T],
         n_cols: usize,
     ) -> Option<[[[__m256; 2]; T]; R]> {
         let (w, x) = (w[..].try_into().ok()?, x[..].try_into().ok()?);
         // SAFETY: the CPU has AVX2, FMA and F16C.
-        let found = unsafe { products::two_by_three(W::KIND, w, x, n_cols) };
+        let found = unsafe { products::two_by_three(format, w, x, n_cols) };
         let mut sums = [[self.splat(0.0); T]; R];
         for (sums, found) in sums.iter_mut().zip(found) {
             sums.copy_from_slice(&found);
@@ -512,7 +512,7 @@ pub(super) unsafe fn four_words(p: *const u8, stride: usize) -> __m128i {
 /// The CPU has AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn kept([mut low, mut high]: Pair) -> Pair {
+unsafe fn pin([mut low, mut high]: Pair) -> Pair {
     // SAFETY: it is no instruction.
     unsafe {
         asm!("/* {0} {1} */", inout(ymm_reg) low, inout(ymm_reg) high, options(nomem, nostack, preserves_flags))

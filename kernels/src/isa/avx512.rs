@@ -5,7 +5,8 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::avx2::{dot, four_words};
-use crate::simd::{Rows, Simd};
+use crate::layout::PanelRows;
+use crate::simd::Simd;
 
 /// Proof that the CPU has the features of one of the modules below.
 #[derive(Clone, Copy)]
@@ -39,17 +40,17 @@ pub(super) mod vnni {
 }
 
 // SAFETY of all blocks below: the intrinsics need only the features that the token proves, and the pointers
-// come from references to arrays of the size that is read or written, or from [`Rows::at`].
+// come from references to arrays of the size that is read or written, or from [`PanelRows::at`].
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl<const DOT: u8> Simd for Avx512<DOT> {
     type F32 = __m512;
-    type Lanes = __m512i;
+    type I32 = __m512i;
     type Mask = __mmask16;
 
     const WORD_CHAINS: bool = DOT == dot::WORDS;
     const SIGNED_CHAINS: bool = DOT == dot::WORDS;
     const TOKENS: usize = 8;
-    const WIDE_TOKENS: usize = 4;
+    const FLOAT_TOKENS: usize = 4;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
@@ -176,19 +177,19 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     }
 
     #[inline(always)]
-    fn lanes(self, x: &[u8; 64]) -> __m512i {
+    fn load_i32(self, x: &[u8; 64]) -> __m512i {
         unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
     }
     #[inline(always)]
-    fn store_lanes(self, v: __m512i, out: &mut [u8; 64]) {
+    fn store_i32(self, v: __m512i, out: &mut [u8; 64]) {
         unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), v) }
     }
     #[inline(always)]
-    fn splat_lanes(self, x: i32) -> __m512i {
+    fn splat_i32(self, x: i32) -> __m512i {
         unsafe { _mm512_set1_epi32(x) }
     }
     #[inline(always)]
-    fn gather(self, rows: Rows<'_>, at: usize) -> [__m512i; 4] {
+    fn gather(self, rows: PanelRows<'_>, at: usize) -> [__m512i; 4] {
         let (p, stride) = rows.at(at, 16);
         unsafe {
             // Rows i, i + 4, i + 8 and i + 12 in one register; then four rows of four lanes are transposed.
@@ -211,7 +212,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
         }
     }
     #[inline(always)]
-    fn gather_one(self, rows: Rows<'_>, at: usize) -> __m512i {
+    fn gather_one(self, rows: PanelRows<'_>, at: usize) -> __m512i {
         let (p, stride) = rows.at(at, 4);
         unsafe {
             let v = _mm512_castsi128_si512(four_words(p, stride));
@@ -245,7 +246,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
         unsafe { _mm512_sra_epi32(v, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
-    fn sub_lanes(self, a: __m512i, b: __m512i) -> __m512i {
+    fn sub_i32(self, a: __m512i, b: __m512i) -> __m512i {
         unsafe { _mm512_sub_epi32(a, b) }
     }
     #[inline(always)]
@@ -272,13 +273,13 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
         unsafe { _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)) }
     }
     #[inline(always)]
-    fn lanes_to_f32(self, v: __m512i) -> __m512 {
+    fn i32_to_f32(self, v: __m512i) -> __m512 {
         unsafe { _mm512_cvtepi32_ps(v) }
     }
 
     #[inline(always)]
     fn chain_start(self, from: __m512i) -> __m512i {
-        if Self::WORD_CHAINS { self.splat_lanes(0) } else { from }
+        if Self::WORD_CHAINS { self.splat_i32(0) } else { from }
     }
     #[inline(always)]
     fn chain(self, sums: __m512i, w: __m512i, a: i32) -> __m512i {
@@ -302,8 +303,8 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
         }
     }
     #[inline(always)]
-    fn here(self, v: __m512i) -> __m512i {
-        unsafe { kept(v) }
+    fn pinned(self, v: __m512i) -> __m512i {
+        unsafe { pin(v) }
     }
     #[inline(always)]
     fn chain_end(self, from: __m512i, sums: __m512i) -> __m512i {
@@ -317,7 +318,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
         if !Self::WORD_CHAINS {
             return v;
         }
-        self.or(self.and(v, self.splat_lanes(0xffff)), self.shl(v, 16))
+        self.or(self.and(v, self.splat_i32(0xffff)), self.shl(v, 16))
     }
     #[inline(always)]
     fn chain_scaled(self, acc: __m512i, sums: __m512i, scale: __m512i) -> __m512i {
@@ -331,7 +332,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
         }
     }
     #[inline(always)]
-    fn wide_scaled(self, acc: __m512i, sums: __m512i, scale: __m512i) -> __m512i {
+    fn chain_scaled_i32(self, acc: __m512i, sums: __m512i, scale: __m512i) -> __m512i {
         let scale = if Self::WORD_CHAINS { self.sar(scale, 16) } else { scale };
         unsafe { _mm512_add_epi32(acc, _mm512_mullo_epi32(sums, scale)) }
     }
@@ -357,7 +358,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
 /// The CPU has AVX-512 F.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn kept(mut v: __m512i) -> __m512i {
+unsafe fn pin(mut v: __m512i) -> __m512i {
     // SAFETY: it is no instruction.
     unsafe { asm!("/* {0} */", inout(zmm_reg) v, options(nomem, nostack, preserves_flags)) };
     v

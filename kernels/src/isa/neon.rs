@@ -7,8 +7,8 @@ use std::arch::asm;
 use std::array::from_fn;
 use std::marker::PhantomData;
 
-use crate::simd::{Rows, Simd, chains_by_quads};
-use crate::weights::{COLUMNS, Quad};
+use crate::layout::{COLUMNS, PanelRows, Quad};
+use crate::simd::{Simd, chains_by_quads};
 
 /// Plain NEON, which every AArch64 CPU has.
 pub(super) mod base {
@@ -128,7 +128,7 @@ impl Products for Smmla {
             // For two tokens and two rows each: rows 0 and 1 with tokens 0 and 1, and so on.
             let mut squares = [[vdupq_n_s32(0); 8]; TOKENS / 2];
             for (i, [even, odd]) in pairs.iter().enumerate() {
-                let (even, odd) = (s.lanes(even), s.lanes(odd));
+                let (even, odd) = (s.load_i32(even), s.load_i32(odd));
                 let at = 4 * (first + 2 * i);
                 for (squares, codes) in squares.iter_mut().zip(codes.as_chunks::<2>().0) {
                     let eight = |t: usize| vld1_s8(codes[t][at..at + 8].as_ptr());
@@ -184,7 +184,7 @@ impl<P: Products> Neon<P> {
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl<P: Products> Simd for Neon<P> {
     type F32 = [float32x4_t; 4];
-    type Lanes = [int32x4_t; 4];
+    type I32 = [int32x4_t; 4];
     type Mask = [uint32x4_t; 4];
 
     const WORD_CHAINS: bool = false;
@@ -314,21 +314,21 @@ impl<P: Products> Simd for Neon<P> {
     }
 
     #[inline(always)]
-    fn lanes(self, x: &[u8; 64]) -> [int32x4_t; 4] {
+    fn load_i32(self, x: &[u8; 64]) -> [int32x4_t; 4] {
         from_fn(|i| unsafe { vreinterpretq_s32_u8(vld1q_u8(x.as_ptr().add(16 * i))) })
     }
     #[inline(always)]
-    fn store_lanes(self, v: [int32x4_t; 4], out: &mut [u8; 64]) {
+    fn store_i32(self, v: [int32x4_t; 4], out: &mut [u8; 64]) {
         for (v, out) in v.into_iter().zip(out.as_chunks_mut::<16>().0) {
             unsafe { vst1q_u8(out.as_mut_ptr(), vreinterpretq_u8_s32(v)) }
         }
     }
     #[inline(always)]
-    fn splat_lanes(self, x: i32) -> [int32x4_t; 4] {
+    fn splat_i32(self, x: i32) -> [int32x4_t; 4] {
         unsafe { [vdupq_n_s32(x); 4] }
     }
     #[inline(always)]
-    fn gather(self, rows: Rows<'_>, at: usize) -> [[int32x4_t; 4]; 4] {
+    fn gather(self, rows: PanelRows<'_>, at: usize) -> [[int32x4_t; 4]; 4] {
         let (p, stride) = rows.at(at, 16);
         // Four rows of four lanes at a time, transposed.
         let fours: [[int32x4_t; 4]; 4] = from_fn(|i| unsafe {
@@ -347,7 +347,7 @@ impl<P: Products> Simd for Neon<P> {
         from_fn(|j| fours.map(|four| four[j]))
     }
     #[inline(always)]
-    fn gather_one(self, rows: Rows<'_>, at: usize) -> [int32x4_t; 4] {
+    fn gather_one(self, rows: PanelRows<'_>, at: usize) -> [int32x4_t; 4] {
         let (p, stride) = rows.at(at, 4);
         from_fn(|i| unsafe {
             let four = [0, 1, 2, 3].map(|r| p.add((4 * i + r) * stride).cast::<i32>().read_unaligned());
@@ -382,7 +382,7 @@ impl<P: Products> Simd for Neon<P> {
         v.map(|v| unsafe { vshlq_s32(v, vdupq_n_s32(-(n as i32))) })
     }
     #[inline(always)]
-    fn sub_lanes(self, a: [int32x4_t; 4], b: [int32x4_t; 4]) -> [int32x4_t; 4] {
+    fn sub_i32(self, a: [int32x4_t; 4], b: [int32x4_t; 4]) -> [int32x4_t; 4] {
         from_fn(|i| unsafe { vsubq_s32(a[i], b[i]) })
     }
     #[inline(always)]
@@ -409,7 +409,7 @@ impl<P: Products> Simd for Neon<P> {
         v.map(|v| unsafe { vcvt_f32_f16(vreinterpret_f16_s16(vmovn_s32(v))) })
     }
     #[inline(always)]
-    fn lanes_to_f32(self, v: [int32x4_t; 4]) -> [float32x4_t; 4] {
+    fn i32_to_f32(self, v: [int32x4_t; 4]) -> [float32x4_t; 4] {
         v.map(|v| unsafe { vcvtq_f32_s32(v) })
     }
 
