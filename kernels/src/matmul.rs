@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::activations::{ActivationType, FloatRows, QuantizedRowMut, QuantizedRows, RowMap};
-use crate::compute::Compute;
 use crate::layout::{PANEL, Panel};
 use crate::matrix::{Matrix, PanelKernel};
 use crate::table::Table;
@@ -117,12 +116,15 @@ impl MatmulScratch {
     }
 }
 
-impl Compute {
-    /// Multiplies `x` (`[n_tokens][n_cols]`) with every job's weights, which all have rows of `n_cols`.
-    ///
-    /// # Panics
-    /// If lengths do not fit or there are more than [`MAX_JOBS`].
-    pub fn matmul(&mut self, x: &[f32], n_tokens: usize, jobs: &mut [MatmulJob<'_, '_>]) {
+impl MatmulScratch {
+    /// [`Compute::matmul`](crate::Compute::matmul).
+    pub(crate) fn matmul(
+        &mut self,
+        (team, table): (&Team, &Table),
+        x: &[f32],
+        n_tokens: usize,
+        jobs: &mut [MatmulJob<'_, '_>],
+    ) {
         let Some(n_cols) = jobs.first().map(|job| job.w.n_cols()) else { return };
         assert!(jobs.len() <= MAX_JOBS);
         assert!(x.len() == n_tokens * n_cols, "{n_tokens} rows of {n_cols}, got {}", x.len());
@@ -134,9 +136,8 @@ impl Compute {
         if n_tokens == 0 {
             return;
         }
-        let (team, table) = (&self.team, self.kernels.table());
-        self.scratch.quantize(team, table, &types, x, n_cols);
-        let inputs = self.scratch.inputs(x);
+        self.quantize(team, table, &types, x, n_cols);
+        let inputs = self.inputs(x);
 
         let n_bytes: usize = jobs.iter().map(|job| job.w.n_bytes()).sum();
         let mut jobs = jobs.iter_mut();
@@ -174,16 +175,10 @@ impl Compute {
         );
     }
 
-    /// Multiplies rows of `x` with the weights of chosen experts.
-    ///
-    /// Pair p uses expert `ids[p]` and row `p / (ids.len() / n_x)` of `x` (`[n_x][n_cols]`); its result is
-    /// `out[p]`. Pairs of one expert are computed together, so its weights are read once. `expert(e)` gives the
-    /// weights of expert e, all of one shape and type.
-    ///
-    /// # Panics
-    /// If lengths do not fit or an id is not below `n_experts`.
-    pub fn matmul_experts<'w>(
+    /// [`Compute::matmul_experts`](crate::Compute::matmul_experts).
+    pub(crate) fn matmul_experts<'w>(
         &mut self,
+        (team, table): (&Team, &Table),
         x: &[f32],
         ids: &[u32],
         n_experts: usize,
@@ -198,10 +193,9 @@ impl Compute {
         let n_x = x.len() / n_cols;
         assert!(x.len() == n_x * n_cols && n_x > 0 && ids.len().is_multiple_of(n_x));
         assert!(out.len() == ids.len() * n_rows && ids.iter().all(|&id| (id as usize) < n_experts));
-        let (team, table) = (&self.team, self.kernels.table());
-        self.scratch.quantize(team, table, &[first.activations()], x, n_cols);
-        self.scratch.order(ids, n_experts, ids.len() / n_x);
-        let scratch = &self.scratch;
+        self.quantize(team, table, &[first.activations()], x, n_cols);
+        self.order(ids, n_experts, ids.len() / n_x);
+        let scratch = &*self;
         let inputs = scratch.inputs(x);
 
         let out = SharedSlice::new(out);
