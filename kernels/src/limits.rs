@@ -222,10 +222,10 @@ mod tests {
             values.iter().flat_map(|v| v.iter().zip(&factors).map(|(a, b)| a * b)).sum();
         for kernels in all_kernels() {
             let table = kernels.table();
-            // SAFETY: the table belongs to this CPU, as below.
+            // SAFETY: the table belongs to this CPU.
             let sum = unsafe { (table.multiply_bytes)(&codes, &weights, 5) };
             assert_eq!(sum, 5 * expected, "{}", kernels.isa());
-            // SAFETY: see above.
+            // SAFETY: the table belongs to this CPU.
             let sum = unsafe { (table.multiply_floats)(&values, &factors, 3) };
             assert_eq!(sum, 3.0 * float_expected, "{}", kernels.isa());
         }
