@@ -12,7 +12,7 @@ use crate::simd::Simd;
 /// What activations are before they meet weights: the counterpart of a type of weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ActivationType {
-    /// Not at all.
+    /// Not quantized.
     F32,
     /// Blocks of 32.
     Q8,

@@ -34,8 +34,8 @@ type Found<S> = (<S as Simd>::F32, <S as Simd>::F32, [<S as Simd>::F32; BLOCK]);
 
 /// Quantizes to the type of this shape.
 #[inline(always)]
-pub(crate) fn quantize<S: Simd>(s: S, weights: Weights<'_>, out: &mut [u8], form: Shape) {
-    let bytes = form.head() + 16;
+pub(crate) fn quantize<S: Simd>(s: S, weights: Weights<'_>, out: &mut [u8], shape: Shape) {
+    let bytes = shape.head() + 16;
     let row_bytes = weights.n_cols / BLOCK * bytes;
     let (mut room, mut importance_room) = ([0.0; PANEL], [0.0; PANEL]);
     // The blocks of 16 rows are whole panels, and have 16 variances.
@@ -53,11 +53,11 @@ pub(crate) fn quantize<S: Simd>(s: S, weights: Weights<'_>, out: &mut [u8], form
                         *lane = variance[((p * PANEL + g * BLOCK) / weights.n_cols).min(GROUPS - 1)];
                     }
                     let w = weighted(s, &x, q, s.load(&lanes));
-                    searched(s, &x, &w, form)
+                    searched(s, &x, &w, shape)
                 }
-                None => direct(s, &x, form),
+                None => direct(s, &x, shape),
             };
-            write(s, found, out, form);
+            write(s, found, out, shape);
         }
     }
 }
@@ -86,21 +86,21 @@ fn row_variances<S: Simd>(s: S, x: &[f32], n_cols: usize) -> [f32; GROUPS] {
 
 /// By the extremes of each block.
 #[inline(always)]
-fn direct<S: Simd>(s: S, x: &[S::F32; BLOCK], form: Shape) -> Found<S> {
+fn direct<S: Simd>(s: S, x: &[S::F32; BLOCK], shape: Shape) -> Found<S> {
     let zero = s.splat(0.0);
-    let levels = ((1 << form.bits) - 1) as f32;
-    let (d, min, offset) = if form.with_min {
+    let levels = ((1 << shape.bits) - 1) as f32;
+    let (d, min, offset) = if shape.with_min {
         let (low, high) = range(s, x);
         (s.div(s.sub(high, low), s.splat(levels)), low, s.splat(0.5))
     } else {
-        let half = (1 << (form.bits - 1)) as f32;
+        let half = (1 << (shape.bits - 1)) as f32;
         (s.div(extreme(s, x).0, s.splat(-half)), zero, s.splat(half + 0.5))
     };
     let by = inverse(s, d);
     let beyond = infinite(s, by);
     let mut codes = *x;
     for code in &mut codes {
-        let x = if form.with_min { s.sub(*code, min) } else { *code };
+        let x = if shape.with_min { s.sub(*code, min) } else { *code };
         let near = floor(s, s.add(s.mul(x, by), offset));
         *code = s.select(beyond, zero, s.min(near, s.splat(levels)));
     }
@@ -109,17 +109,17 @@ fn direct<S: Simd>(s: S, x: &[S::F32; BLOCK], form: Shape) -> Found<S> {
 
 /// By a search for the least weighted error.
 #[inline(always)]
-fn searched<S: Simd>(s: S, x: &[S::F32; BLOCK], w: &[S::F32; BLOCK], form: Shape) -> Found<S> {
+fn searched<S: Simd>(s: S, x: &[S::F32; BLOCK], w: &[S::F32; BLOCK], shape: Shape) -> Found<S> {
     let mut codes = *x;
-    if form.with_min {
-        let levels = ((1 << form.bits) - 1) as f32;
+    if shape.with_min {
+        let levels = ((1 << shape.bits) - 1) as f32;
         let best = affine(s, x, w, Steps { levels, first: -0.9, step: 0.05, last: 36, absolute: false });
         for code in &mut codes {
             *code = best.code(s, *code);
         }
         (best.scale, negate(s, best.min), codes)
     } else {
-        let best = symmetric(s, x, w, (1 << (form.bits - 1)) as f32);
+        let best = symmetric(s, x, w, (1 << (shape.bits - 1)) as f32);
         for code in &mut codes {
             *code = best.code(s, *code);
         }
@@ -128,21 +128,21 @@ fn searched<S: Simd>(s: S, x: &[S::F32; BLOCK], w: &[S::F32; BLOCK], form: Shape
 }
 
 #[inline(always)]
-fn write<S: Simd>(s: S, (d, min, codes): Found<S>, out: &mut [u8], form: Shape) {
+fn write<S: Simd>(s: S, (d, min, codes): Found<S>, out: &mut [u8], shape: Shape) {
     let (d, min, codes) = (halves(s, d), halves(s, min), rows(s, &codes));
-    for (g, out) in out.chunks_exact_mut(form.head() + 16).enumerate() {
+    for (g, out) in out.chunks_exact_mut(shape.head() + 16).enumerate() {
         let codes = &codes[g];
         out[..2].copy_from_slice(&d[g]);
-        if form.with_min {
+        if shape.with_min {
             out[2..4].copy_from_slice(&min[g]);
         }
-        let (head, nibbles) = out.split_at_mut(form.head());
-        if form.bits == 5 {
+        let (head, nibbles) = out.split_at_mut(shape.head());
+        if shape.bits == 5 {
             let mut fifths = 0u32;
             for (i, code) in codes.iter().enumerate() {
                 fifths |= u32::from(code >> 4) << i;
             }
-            head[form.head() - 4..].copy_from_slice(&fifths.to_le_bytes());
+            head[shape.head() - 4..].copy_from_slice(&fifths.to_le_bytes());
         }
         pack_halves(codes, nibbles);
     }
