@@ -76,13 +76,16 @@ macro_rules! formats {
 }
 pub(crate) use formats;
 
+/// The index of a block, if there is such a one among the bytes of some.
+type FirstOutOfRange = fn(&[u8]) -> Option<usize>;
+
 /// What is known of a type beside its kernels.
 pub(crate) struct FormatInfo {
     ty: GgmlType,
     /// What activations are when they meet its weights; `None` if no kernel multiplies with it.
     pub(crate) activations: Option<ActivationType>,
     /// [`Quantize::first_out_of_range`], if it has a quantizer.
-    pub(crate) first_out_of_range: Option<fn(&[u8]) -> Option<usize>>,
+    pub(crate) first_out_of_range: Option<FirstOutOfRange>,
 }
 
 macro_rules! describe {
