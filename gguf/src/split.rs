@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::file::Shard;
+use crate::shard::Shard;
 
 /// `no`, `count` and the total number of tensors, as one shard states them.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,50 +1,27 @@
-//! The blocks of 32 weights: Q4_0 and Q5_0 around zero, Q4_1 and Q5_1 with a minimum, Q8_0. A lane holds a block.
-
-use qgguf_gguf::blocks::BlockQ8_0;
+//! What the types with blocks of 32 weights share: Q4_0 and Q5_0 around zero, Q4_1 and Q5_1 with a minimum. A lane holds
+//! a block.
 
 use super::Weights;
 use super::affine::{Steps, affine};
-use super::lanes::*;
+use super::groups::*;
 use super::symmetric::symmetric;
 use crate::simd::Simd;
 
 /// Weights of a block.
-pub(super) const BLOCK: usize = 32;
+pub(crate) const BLOCK: usize = 32;
 /// Weights of a panel.
-pub(super) const PANEL: usize = GROUPS * BLOCK;
-
-/// Quantizes to Q4_0.
-#[inline(always)]
-pub(crate) fn q4_0<S: Simd>(s: S, weights: Weights<'_>, out: &mut [u8]) {
-    quantize(s, weights, out, Form { bits: 4, with_min: false });
-}
-
-/// Quantizes to Q4_1.
-#[inline(always)]
-pub(crate) fn q4_1<S: Simd>(s: S, weights: Weights<'_>, out: &mut [u8]) {
-    quantize(s, weights, out, Form { bits: 4, with_min: true });
-}
-
-/// Quantizes to Q5_0.
-#[inline(always)]
-pub(crate) fn q5_0<S: Simd>(s: S, weights: Weights<'_>, out: &mut [u8]) {
-    quantize(s, weights, out, Form { bits: 5, with_min: false });
-}
-
-/// Quantizes to Q5_1.
-#[inline(always)]
-pub(crate) fn q5_1<S: Simd>(s: S, weights: Weights<'_>, out: &mut [u8]) {
-    quantize(s, weights, out, Form { bits: 5, with_min: true });
-}
+pub(crate) const PANEL: usize = GROUPS * BLOCK;
 
 /// Which of the four types.
 #[derive(Clone, Copy)]
-struct Form {
-    bits: u32,
-    with_min: bool,
+pub(crate) struct Shape {
+    /// Bits of a code, 4 or 5.
+    pub(crate) bits: u32,
+    /// There are minimums.
+    pub(crate) with_min: bool,
 }
 
-impl Form {
+impl Shape {
     /// Bytes before the nibbles, which are the last 16: scale, minimum, fifth bits.
     #[inline(always)]
     fn head(self) -> usize {
@@ -55,9 +32,10 @@ impl Form {
 /// Scale, minimum and codes of the blocks of a panel.
 type Found<S> = (<S as Simd>::F32, <S as Simd>::F32, [<S as Simd>::F32; BLOCK]);
 
+/// Quantizes to the type of this shape.
 #[inline(always)]
-fn quantize<S: Simd>(s: S, weights: Weights<'_>, out: &mut [u8], form: Form) {
-    let bytes = form.head() + 16;
+pub(crate) fn quantize<S: Simd>(s: S, weights: Weights<'_>, out: &mut [u8], shape: Shape) {
+    let bytes = shape.head() + 16;
     let row_bytes = weights.n_cols / BLOCK * bytes;
     let (mut room, mut importance_room) = ([0.0; PANEL], [0.0; PANEL]);
     // The blocks of 16 rows are whole panels, and have 16 variances.
@@ -75,11 +53,11 @@ fn quantize<S: Simd>(s: S, weights: Weights<'_>, out: &mut [u8], form: Form) {
                         *lane = variance[((p * PANEL + g * BLOCK) / weights.n_cols).min(GROUPS - 1)];
                     }
                     let w = weighted(s, &x, q, s.load(&lanes));
-                    searched(s, &x, &w, form)
+                    searched(s, &x, &w, shape)
                 }
-                None => direct(s, &x, form),
+                None => direct(s, &x, shape),
             };
-            write(s, found, out, form);
+            write(s, found, out, shape);
         }
     }
 }
@@ -108,21 +86,21 @@ fn row_variances<S: Simd>(s: S, x: &[f32], n_cols: usize) -> [f32; GROUPS] {
 
 /// By the extremes of each block.
 #[inline(always)]
-fn direct<S: Simd>(s: S, x: &[S::F32; BLOCK], form: Form) -> Found<S> {
+fn direct<S: Simd>(s: S, x: &[S::F32; BLOCK], shape: Shape) -> Found<S> {
     let zero = s.splat(0.0);
-    let levels = ((1 << form.bits) - 1) as f32;
-    let (d, min, offset) = if form.with_min {
+    let levels = ((1 << shape.bits) - 1) as f32;
+    let (d, min, offset) = if shape.with_min {
         let (low, high) = range(s, x);
         (s.div(s.sub(high, low), s.splat(levels)), low, s.splat(0.5))
     } else {
-        let half = (1 << (form.bits - 1)) as f32;
+        let half = (1 << (shape.bits - 1)) as f32;
         (s.div(extreme(s, x).0, s.splat(-half)), zero, s.splat(half + 0.5))
     };
     let by = inverse(s, d);
     let beyond = infinite(s, by);
     let mut codes = *x;
     for code in &mut codes {
-        let x = if form.with_min { s.sub(*code, min) } else { *code };
+        let x = if shape.with_min { s.sub(*code, min) } else { *code };
         let near = floor(s, s.add(s.mul(x, by), offset));
         *code = s.select(beyond, zero, s.min(near, s.splat(levels)));
     }
@@ -131,17 +109,17 @@ fn direct<S: Simd>(s: S, x: &[S::F32; BLOCK], form: Form) -> Found<S> {
 
 /// By a search for the least weighted error.
 #[inline(always)]
-fn searched<S: Simd>(s: S, x: &[S::F32; BLOCK], w: &[S::F32; BLOCK], form: Form) -> Found<S> {
+fn searched<S: Simd>(s: S, x: &[S::F32; BLOCK], w: &[S::F32; BLOCK], shape: Shape) -> Found<S> {
     let mut codes = *x;
-    if form.with_min {
-        let levels = ((1 << form.bits) - 1) as f32;
+    if shape.with_min {
+        let levels = ((1 << shape.bits) - 1) as f32;
         let best = affine(s, x, w, Steps { levels, first: -0.9, step: 0.05, last: 36, absolute: false });
         for code in &mut codes {
             *code = best.code(s, *code);
         }
         (best.scale, negate(s, best.min), codes)
     } else {
-        let best = symmetric(s, x, w, (1 << (form.bits - 1)) as f32);
+        let best = symmetric(s, x, w, (1 << (shape.bits - 1)) as f32);
         for code in &mut codes {
             *code = best.code(s, *code);
         }
@@ -150,21 +128,21 @@ fn searched<S: Simd>(s: S, x: &[S::F32; BLOCK], w: &[S::F32; BLOCK], form: Form)
 }
 
 #[inline(always)]
-fn write<S: Simd>(s: S, (d, min, codes): Found<S>, out: &mut [u8], form: Form) {
+fn write<S: Simd>(s: S, (d, min, codes): Found<S>, out: &mut [u8], shape: Shape) {
     let (d, min, codes) = (halves(s, d), halves(s, min), rows(s, &codes));
-    for (g, out) in out.chunks_exact_mut(form.head() + 16).enumerate() {
+    for (g, out) in out.chunks_exact_mut(shape.head() + 16).enumerate() {
         let codes = &codes[g];
         out[..2].copy_from_slice(&d[g]);
-        if form.with_min {
+        if shape.with_min {
             out[2..4].copy_from_slice(&min[g]);
         }
-        let (head, nibbles) = out.split_at_mut(form.head());
-        if form.bits == 5 {
+        let (head, nibbles) = out.split_at_mut(shape.head());
+        if shape.bits == 5 {
             let mut fifths = 0u32;
             for (i, code) in codes.iter().enumerate() {
                 fifths |= u32::from(code >> 4) << i;
             }
-            head[form.head() - 4..].copy_from_slice(&fifths.to_le_bytes());
+            head[shape.head() - 4..].copy_from_slice(&fifths.to_le_bytes());
         }
         pack_halves(codes, nibbles);
     }
@@ -172,30 +150,9 @@ fn write<S: Simd>(s: S, (d, min, codes): Found<S>, out: &mut [u8], form: Form) {
 
 /// Low four bits of 32 codes: the first half in low nibbles, the second in high ones.
 #[inline(always)]
-pub(super) fn pack_halves(codes: &[u8], out: &mut [u8]) {
+pub(crate) fn pack_halves(codes: &[u8], out: &mut [u8]) {
     let (low, high) = codes.split_at(16);
     for (out, (low, high)) in out.iter_mut().zip(low.iter().zip(high)) {
         *out = low & 15 | high << 4;
-    }
-}
-
-/// Quantizes to Q8_0.
-#[inline(always)]
-pub(crate) fn q8_0<S: Simd>(s: S, weights: Weights<'_>, out: &mut [u8]) {
-    const BYTES: usize = size_of::<BlockQ8_0>();
-    let mut room = [0.0; PANEL];
-    for (x, out) in weights.x.chunks(PANEL).zip(out.chunks_mut(GROUPS * BYTES)) {
-        let mut codes = columns::<S, BLOCK>(s, padded(x, &mut room));
-        let d = s.div(largest_size(s, &codes), s.splat(127.0));
-        let by = inverse(s, d);
-        let beyond = infinite(s, by);
-        for code in &mut codes {
-            *code = s.select(beyond, s.splat(0.0), round_away(s, s.mul(*code, by)));
-        }
-        let (d, codes) = (halves(s, d), rows(s, &codes));
-        for (g, out) in out.as_chunks_mut::<BYTES>().0.iter_mut().enumerate() {
-            out[..2].copy_from_slice(&d[g]);
-            out[2..].copy_from_slice(&codes[g]);
-        }
     }
 }

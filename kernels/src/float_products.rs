@@ -1,70 +1,36 @@
 //! Unquantized weights times f32 activations: 16 partial sums for each output, element i into sum i mod 16.
 
-use crate::quantize::Floats;
+use crate::activations::FloatRows;
+use crate::layout::{NumberFormat, Panel};
 use crate::simd::{Simd, load_tail};
-use crate::tile::Panel;
-
-/// The kinds of unquantized weights.
-#[derive(Clone, Copy)]
-pub(crate) enum Kind {
-    F32,
-    F16,
-    Bf16,
-}
 
 /// How the rows of unquantized weights are widened to f32.
-pub(crate) trait Wide {
-    /// What a weight is.
-    const KIND: Kind;
+pub(crate) trait FloatFormat {
+    /// How a weight lies in memory.
+    const NUMBERS: NumberFormat;
     /// Bytes per weight.
-    const BYTES: usize = if matches!(Self::KIND, Kind::F32) { 4 } else { 2 };
+    const BYTES: usize = if matches!(Self::NUMBERS, NumberFormat::F32) { 4 } else { 2 };
     /// 16 weights from `16 * BYTES` bytes.
     fn load<S: Simd>(s: S, bytes: &[u8]) -> S::F32;
-}
-
-/// f32, f16 and bf16 weights.
-pub(crate) struct WideF32;
-pub(crate) struct WideF16;
-pub(crate) struct WideBf16;
-
-impl Wide for WideF32 {
-    const KIND: Kind = Kind::F32;
-    #[inline(always)]
-    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::F32 {
-        s.load(&std::array::from_fn(|i| {
-            f32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().expect("4 bytes"))
-        }))
-    }
-}
-
-impl Wide for WideF16 {
-    const KIND: Kind = Kind::F16;
-    #[inline(always)]
-    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::F32 {
-        s.load_f16(bytes.try_into().expect("32 bytes"))
-    }
-}
-
-impl Wide for WideBf16 {
-    const KIND: Kind = Kind::Bf16;
-    #[inline(always)]
-    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::F32 {
-        s.load_bf16(bytes.try_into().expect("32 bytes"))
-    }
 }
 
 /// `out[token][row]`. A few tokens meet all rows before the next ones do: they are in the L1 cache then, and the rows in
 /// L2.
 #[inline(always)]
-pub(crate) fn wide<S: Simd, W: Wide>(s: S, panel: Panel<'_>, x: Floats<'_>, out: &mut [[f32; 16]]) {
+pub(crate) fn floats<S: Simd, W: FloatFormat>(
+    s: S,
+    panel: Panel<'_>,
+    x: FloatRows<'_>,
+    out: &mut [[f32; 16]],
+) {
     let n = out.len();
     let four = 4 * panel.n_cols * W::BYTES;
     let mut t = 0;
     while t < n {
         let at_once = match n - t {
-            4.. if S::WIDE_TOKENS == 4 => 4,
+            4.. if S::FLOAT_TOKENS == 4 => 4,
             // The code for three fetches nothing.
-            3.. if S::WIDE_TOKENS == 3 && t > 0 => 3,
+            3.. if S::FLOAT_TOKENS == 3 && t > 0 => 3,
             2.. => 2,
             _ => 1,
         };
@@ -91,11 +57,11 @@ pub(crate) fn wide<S: Simd, W: Wide>(s: S, panel: Panel<'_>, x: Floats<'_>, out:
 
 /// `R` rows from `r` times `T` tokens from `t`; meanwhile `ahead` is fetched.
 #[inline(always)]
-fn rows<S: Simd, W: Wide, const R: usize, const T: usize>(
+fn rows<S: Simd, W: FloatFormat, const R: usize, const T: usize>(
     s: S,
     panel: Panel<'_>,
     r: usize,
-    x: Floats<'_>,
+    x: FloatRows<'_>,
     t: usize,
     ahead: Option<&[u8]>,
     out: &mut [[f32; 16]],
@@ -104,9 +70,9 @@ fn rows<S: Simd, W: Wide, const R: usize, const T: usize>(
     let row_bytes = n_cols * W::BYTES;
     let w: [&[u8]; R] = std::array::from_fn(|i| &panel.w[(r + i) * row_bytes..][..row_bytes]);
     // Loops below, because what `array::map` calls is not always inlined.
-    let x: [&[f32]; T] = std::array::from_fn(|i| &x.x[x.order.row(t + i) * n_cols..][..n_cols]);
+    let x: [&[f32]; T] = std::array::from_fn(|i| &x.x[x.map.row(t + i) * n_cols..][..n_cols]);
     let n_whole = n_cols / 16;
-    let mut sums = match s.wide_products::<W, R, T>(&w, &x, 16 * n_whole) {
+    let mut sums = match s.float_products::<R, T>(W::NUMBERS, &w, &x, 16 * n_whole) {
         Some(sums) => sums,
         None => by_columns::<S, W, R, T>(s, &w, &x, n_whole, ahead),
     };
@@ -131,7 +97,7 @@ fn rows<S: Simd, W: Wide, const R: usize, const T: usize>(
 
 /// The products of `n_whole` times 16 columns; meanwhile four rows at the start of `ahead` are fetched.
 #[inline(always)]
-fn by_columns<S: Simd, W: Wide, const R: usize, const T: usize>(
+fn by_columns<S: Simd, W: FloatFormat, const R: usize, const T: usize>(
     s: S,
     w: &[&[u8]; R],
     x: &[&[f32]; T],

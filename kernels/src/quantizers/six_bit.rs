@@ -1,10 +1,10 @@
-//! Q4_K and Q5_K: 8 sub-blocks of 32 with a scale and a minimum each, which are six-bit numbers themselves.
+//! What Q4_K and Q5_K share: 8 sub-blocks of 32 with a scale and a minimum each, which are six-bit numbers themselves.
 
-use qgguf_gguf::blocks::{BlockQ4K, BlockQ5K};
+use qgguf_gguf::blocks::BlockQ4K;
 
 use super::Weights;
 use super::affine::{Affine, Steps, affine};
-use super::lanes::*;
+use super::groups::*;
 use super::super_scales::{by_largest, fitted};
 use crate::simd::Simd;
 
@@ -13,22 +13,14 @@ const SUB: usize = 32;
 const PANEL: usize = GROUPS * SUB;
 const PANELS: usize = BATCH / PANEL;
 
-/// Quantizes to Q4_K.
+/// Quantizes to the type whose blocks take `BYTES`.
 #[inline(always)]
-pub(crate) fn q4_k<S: Simd>(s: S, weights: Weights<'_>, out: &mut [u8]) {
-    let steps = Steps { levels: 15.0, first: -1.0, step: 0.1, last: 20, absolute: false };
-    quantize::<S, { size_of::<BlockQ4K>() }>(s, weights, out, steps);
-}
-
-/// Quantizes to Q5_K.
-#[inline(always)]
-pub(crate) fn q5_k<S: Simd>(s: S, weights: Weights<'_>, out: &mut [u8]) {
-    let steps = Steps { levels: 31.0, first: -0.5, step: 0.1, last: 15, absolute: false };
-    quantize::<S, { size_of::<BlockQ5K>() }>(s, weights, out, steps);
-}
-
-#[inline(always)]
-fn quantize<S: Simd, const BYTES: usize>(s: S, weights: Weights<'_>, out: &mut [u8], steps: Steps) {
+pub(crate) fn quantize<S: Simd, const BYTES: usize>(
+    s: S,
+    weights: Weights<'_>,
+    out: &mut [u8],
+    steps: Steps,
+) {
     let (mut room, mut importance_room) = ([0.0; BATCH], [0.0; PANEL]);
     let batches = weights.x.chunks(BATCH).zip(out.chunks_mut(GROUPS * BYTES));
     for (b, (x, out)) in batches.enumerate() {
