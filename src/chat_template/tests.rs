@@ -4,6 +4,7 @@ use serde_json::Value as Json;
 
 use super::*;
 
+mod conversations;
 mod hostile;
 
 /// Where the large fixtures are; `None` (after a visible line) where they are absent.
