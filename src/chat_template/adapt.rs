@@ -74,6 +74,9 @@ impl ChatTemplate {
             messages.insert(0, Message::new("system", &tool_instructions(&tools)));
             join_systems(&mut messages);
         }
+        if can.needs_tools {
+            options.tools.get_or_insert_with(|| json!([]));
+        }
         if !can.system {
             move_system(&mut messages);
         }

@@ -25,6 +25,8 @@ pub struct Capabilities {
     pub(super) content_parts: bool,
     /// Content may be a string.
     pub(super) content_string: bool,
+    /// There has to be a list of tools, though it may be empty.
+    pub(super) needs_tools: bool,
     /// Ids of calls have to be nine letters or digits.
     pub(super) mistral_ids: bool,
 }
@@ -59,6 +61,7 @@ impl Capabilities {
                 && !parts.shows(&["text'"])
                 && !parts.shows(&["text\""]),
             content_string: text.shows(&["probe text"]),
+            needs_tools: text.rendered().is_none() && text.text().is_some(),
             mistral_ids: template.source().contains("[TOOL_CALLS]"),
         }
     }
@@ -118,7 +121,16 @@ impl Probe<'_> {
         probe
     }
 
+    /// Some templates insist on a list of tools, though it may be empty.
     fn text(&self) -> Option<String> {
+        self.rendered().or_else(|| {
+            let mut probe = self.clone();
+            probe.options.tools.get_or_insert_with(|| json!([]));
+            probe.rendered()
+        })
+    }
+
+    fn rendered(&self) -> Option<String> {
         self.template.render(&self.messages, &self.options).ok()
     }
 

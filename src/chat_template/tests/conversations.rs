@@ -6,7 +6,7 @@ use super::*;
 
 /// A template of the fixtures.
 fn template(name: &str) -> Option<ChatTemplate> {
-    let path = fixtures(name)?.join("chat").join(name).with_extension("jinja");
+    let path = fixtures(name)?.join("chat").join(format!("{name}.jinja"));
     let source = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     Some(ChatTemplate::new(&source, SpecialTokens::new("<s>", "</s>")).unwrap())
 }
@@ -78,8 +78,12 @@ fn every_template_takes_calls_and_parts_and_system_messages() {
         all.extend(with_calls(1));
         let prompt = template.prompt(&all, &options(tools.clone())).unwrap_or_else(|e| panic!("{name}: {e}"));
         for text in ["Be brief.", "part one", "part two", "Weather?", "f0", "Paris", "sunny"] {
-            assert!(prompt.contains(text), "{name}: no {text} in {prompt}");
+            // Mistral's writes the system message only where the user has the last word.
+            let dropped = text == "Be brief." && name.starts_with("mistralai-");
+            assert!(dropped || prompt.contains(text), "{name}: no {text} in {prompt}");
         }
+        let plain = template.prompt(&[Message::new("user", "Hi")], &RenderOptions::default());
+        assert!(plain.as_ref().is_ok_and(|text| text.contains("Hi")), "{name}: {plain:?}");
         assert!(!prompt.contains("\\\\\"city") && !prompt.contains("'text'"), "{name}: {prompt}");
     }
 }
@@ -149,4 +153,75 @@ fn many_threads_render_at_once() {
             });
         }
     });
+}
+
+#[test]
+fn templates_show_their_notation_and_their_tags() {
+    use crate::answer::{ReasoningStyle, ToolFormat};
+    use ToolFormat::{Hermes, Llama3, MistralArray, QwenCoder};
+    // The notation of calls; whether there are tags, and whether a prompt ends inside them.
+    for (name, format, opened) in [
+        ("Qwen-Qwen3-0.6B", Some(Hermes), Some(false)),
+        ("Qwen-Qwen2.5-7B-Instruct", Some(Hermes), None),
+        ("Qwen-QwQ-32B", Some(Hermes), Some(true)),
+        ("NousResearch-Hermes-3-Llama-3.1-8B-tool_use", Some(Hermes), None),
+        ("Qwen3-Coder", Some(QwenCoder), None),
+        ("Qwen3.5-4B", Some(QwenCoder), Some(true)),
+        ("meta-llama-Llama-3.1-8B-Instruct", Some(Llama3), None),
+        ("meta-llama-Llama-3.2-3B-Instruct", Some(Llama3), None),
+        ("mistralai-Mistral-Nemo-Instruct-2407", Some(MistralArray), None),
+        ("GLM-4.6", None, Some(false)),
+        ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", None, Some(true)),
+        ("HuggingFaceTB-SmolLM3-3B", None, Some(false)),
+        ("google-gemma-2-2b-it", None, None),
+        ("chatml-generic", None, None),
+    ] {
+        let Some(template) = template(name) else { return };
+        assert_eq!(ToolFormat::detect(template.source()), format, "{name}");
+        let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+        let prompt = template.prompt(&[Message::new("user", "Hi")], &options).unwrap();
+        let style = ReasoningStyle::detect(template.source(), &prompt);
+        assert_eq!(style.map(|style| style.opened), opened, "{name}");
+    }
+}
+
+/// What a template writes of a call, a model that was trained with it writes too.
+#[test]
+fn calls_as_templates_write_them_are_read_back() {
+    use crate::answer::{AnswerOptions, AnswerParser, Tool, ToolFormat};
+    for (name, turn) in [
+        ("Qwen-Qwen3-0.6B", "assistant\n"),
+        ("Qwen-Qwen2.5-7B-Instruct", "assistant\n"),
+        ("Qwen3-Coder", "assistant\n"),
+        ("Qwen3.5-4B", "assistant\n"),
+        ("NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "assistant\n"),
+        ("meta-llama-Llama-3.1-8B-Instruct", "assistant<|end_header_id|>\n\n"),
+        ("meta-llama-Llama-3.2-3B-Instruct", "assistant<|end_header_id|>\n\n"),
+        ("mistralai-Mistral-Nemo-Instruct-2407", "[/INST]"),
+    ] {
+        let Some(template) = template(name) else { return };
+        let n = if template.capabilities().parallel_tool_calls { 2 } else { 1 };
+        let prompt = template.prompt(&with_calls(n), &RenderOptions::default()).unwrap();
+        let answer = prompt.split(turn).nth(1).unwrap();
+        let end =
+            ["<|im_end|>", "<|eot_id|>", "</s>"].iter().filter_map(|end| answer.find(end)).min().unwrap();
+        let format = ToolFormat::detect(template.source());
+        let tools = (0..n).map(|i| Tool { name: format!("f{i}"), parameters: Json::Null }).collect();
+        let reasoning = crate::answer::ReasoningStyle::detect(template.source(), "");
+        let options = AnswerOptions { reasoning, format, tools, parallel: true, seed: None };
+        let mut parser = AnswerParser::new(options);
+        for c in answer[..end].chars() {
+            parser.push(c.encode_utf8(&mut [0; 4]));
+        }
+        let (_, message) = parser.finish();
+        let calls: Vec<(&str, Json)> = message
+            .tool_calls
+            .iter()
+            .map(|call| (call.name.as_str(), serde_json::from_str(&call.arguments).unwrap()))
+            .collect();
+        let names: Vec<String> = (0..n).map(|i| format!("f{i}")).collect();
+        let expected: Vec<(&str, Json)> =
+            names.iter().map(|name| (name.as_str(), json!({"city": "Paris"}))).collect();
+        assert_eq!((calls, message.content.as_str()), (expected, ""), "{name}: {prompt}");
+    }
 }
