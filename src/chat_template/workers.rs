@@ -7,12 +7,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use minijinja::{Environment, Value};
 
 use super::program::Program;
 use super::{TemplateError, environment};
+use crate::threads::lock;
 
 /// Only reserved: pages that are never touched cost nothing.
 const STACK: usize = 64 << 20;
@@ -124,8 +125,4 @@ impl Shared {
 
 fn panicked() -> TemplateError {
     TemplateError::limit(None, "the template engine failed".to_owned())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
