@@ -5,6 +5,7 @@ use serde_json::Value as Json;
 
 use super::*;
 
+mod conversations;
 mod hostile;
 
 fn data_dir() -> PathBuf {

@@ -418,6 +418,17 @@ fn spaces_before_punctuation_go_where_the_family_wants_it() {
 }
 
 #[test]
+fn streams_show_the_control_tokens_that_are_asked_for() {
+    let tokenizer = loaded(&spm(&plain(&["\u{2581}a"])));
+    let (end, text) = (2, tokenizer.token_text(2).to_owned());
+    assert_eq!(tokenizer.token_type(end), TokenType::Control);
+    let shown = tokenizer.control_ids([text.as_str(), "\u{2581}a", "no token"]);
+    assert_eq!(shown, [end]);
+    let mut stream = Detokenizer::showing(shown);
+    assert_eq!([FIRST as u32, end, 1].map(|id| stream.push(&tokenizer, id)), [" a", text.as_str(), ""]);
+}
+
+#[test]
 fn streams_hold_back_incomplete_characters() {
     let tokenizer = loaded(&spm(&plain(&["\u{2581}a"])));
     let byte = |byte: u8| u32::from(byte) + 3;
