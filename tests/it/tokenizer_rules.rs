@@ -526,7 +526,7 @@ proptest! {
         thread_local!(static TOKENIZER: Tokenizer = loaded(&spm(&plain(&["a", "é", "\u{2581}a", "日本"]))));
         TOKENIZER.with(|tokenizer| {
             let mut stream = Detokenizer::default();
-            let mut streamed: String = ids.iter().map(|&id| stream.push(&tokenizer, id)).collect();
+            let mut streamed: String = ids.iter().map(|&id| stream.push(tokenizer, id)).collect();
             streamed += &stream.finish();
             let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.piece(id, false)).collect();
             prop_assert_eq!(streamed, String::from_utf8_lossy(&bytes));

@@ -17,7 +17,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use qgguf_kernels::{CHUNK, KvTypeError};
+use qgguf_kernels::{CHUNK, KvPool, KvTypeError};
 
 use super::generation::{GenerateOptions, StopReason};
 use super::{Engine, EngineOptions, EvalError, check_tokens};
@@ -231,6 +231,7 @@ struct Shared {
     /// Of these, those that nobody works on yet.
     n_waiting: AtomicUsize,
     n_requests: AtomicU64,
+    pool: KvPool,
     stats: Mutex<Stats>,
 }
 
@@ -262,6 +263,7 @@ impl Service {
             n_open: AtomicUsize::new(0),
             n_waiting: AtomicUsize::new(0),
             n_requests: AtomicU64::new(0),
+            pool: engine.pool().clone(),
             stats: Mutex::new(Stats::new(options.n_parallel.max(1), cache_bytes)),
             model,
         });
@@ -309,6 +311,7 @@ impl Service {
     pub fn stats(&self) -> Stats {
         let mut stats = lock(&self.shared.stats).clone();
         stats.n_waiting = self.shared.n_waiting.load(Ordering::SeqCst);
+        stats.cache_bytes_in_use = self.shared.pool.bytes_in_use();
         stats
     }
 
