@@ -10,9 +10,10 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use super::checkpoint::{Checkpoint, Location};
 use super::families::{Dims, Family};
 use super::general::{self, General};
+use super::keys::CONTEXT_LENGTH;
 use super::overrides::Overrides;
 use super::tensors::{self, Planned};
-use super::{Config, HfError, hparams, naming, tokenizer, unsaid};
+use super::{Config, HfError, naming, tokenizer};
 use crate::file_type::FileType;
 use crate::model_shape::ModelShape;
 use crate::pipeline::{OutputTensor, SourceError};
@@ -104,21 +105,21 @@ impl Source {
             }
             Err(e) => return Err(e),
         };
-        let states_context = config.get(hparams::CONTEXT).is_some();
+        let states_context = config.get(CONTEXT_LENGTH.names).is_some();
         let family = Family::of(&mut config)?;
         let dims = Dims::of(&config)?;
         let checkpoint = open_weights(&location)?;
         let mut source = Source { location, family, config, dims, checkpoint, warnings: Vec::new() };
-        if let (false, Some(default)) = (states_context, source.config.u32(hparams::CONTEXT)?) {
+        if let (false, Some(default)) = (states_context, source.config.u32(CONTEXT_LENGTH.names)?) {
             source.warnings.push(format!(
                 "{}: no \"{}\", {default} is taken, the default of {}",
                 source.config.path().display(),
-                hparams::CONTEXT[0],
+                CONTEXT_LENGTH.exported,
                 family.class
             ));
         }
         if source.checkpoint.is_some() {
-            source.warnings.extend(unsaid::warnings(family, &source.config, &source.dims)?);
+            source.warnings.extend(family.losses(&source.config, &source.dims)?);
         }
         Ok(source)
     }
@@ -149,7 +150,7 @@ impl Source {
             Some(checkpoint) => {
                 // First, so that what is generated is no larger than what the tensors were found to be.
                 let stored = tensors::plan(self.family, &self.config, &self.dims, checkpoint)?;
-                let generated = hparams::generated(self.family, &self.config, &self.dims, &mut metadata)?;
+                let generated = self.family.derive(&self.config, &self.dims, &mut metadata)?;
                 let generated = generated.into_iter().map(|(name, values)| Planned::generated(name, values));
                 generated.chain(stored).collect()
             }
@@ -174,7 +175,7 @@ impl Source {
             &options.overrides,
         )?;
         general.write(&mut metadata);
-        hparams::write(self.family, &self.config, &self.dims, file_type.id(), &mut metadata)?;
+        self.family.write_keys(&self.config, &self.dims, file_type.id(), &mut metadata)?;
         metadata.set("general.quantization_version", MetadataValue::U32(2));
         let n_vocab = self.dims.n_vocab as usize;
         let (dir, pre) = (&self.location.dir, options.pre.as_deref());

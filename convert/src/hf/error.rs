@@ -71,3 +71,26 @@ impl HfError {
         HfError::Tensor { path: path.to_owned(), tensor: tensor.to_owned(), reason: reason.to_string() }
     }
 }
+
+/// Why a GGUF cannot become a checkpoint.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// Nobody here knows this architecture.
+    #[error("architecture \"{found}\" cannot be exported (possible: {known})")]
+    Architecture {
+        /// What the file has.
+        found: String,
+        /// What could be exported.
+        known: String,
+    },
+    /// The file lacks something, or has something that no checkpoint of this family has.
+    #[error("{0}")]
+    Model(String),
+    /// The metadata.
+    #[error(transparent)]
+    Metadata(#[from] qgguf_gguf::Error),
+    /// The configuration that follows from the metadata is none.
+    #[error("its configuration would be wrong: {0}")]
+    Config(#[from] HfError),
+}

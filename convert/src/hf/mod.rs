@@ -10,15 +10,16 @@ mod error;
 pub mod export;
 pub mod families;
 mod general;
-mod hparams;
 mod json;
+mod keys;
+mod losses;
 pub mod naming;
 pub mod overrides;
+mod rope;
 mod rows;
 pub mod safetensors;
 mod tensors;
 mod tokenizer;
-mod unsaid;
 pub mod verify;
 
 pub use config::Config;

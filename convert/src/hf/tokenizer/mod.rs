@@ -219,8 +219,8 @@ pub(crate) fn write(
             _ => {}
         }
     }
-    if ["gemma2", "gemma3"].contains(&family.architecture) {
-        metadata.set("tokenizer.ggml.add_space_prefix", MetadataValue::Bool(false));
+    if let Some(add) = family.adds_space_prefix {
+        metadata.set("tokenizer.ggml.add_space_prefix", MetadataValue::Bool(add));
     }
     Ok(warning)
 }
