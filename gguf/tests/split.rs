@@ -142,7 +142,7 @@ fn a_tensor_in_two_shards_is_refused() {
     }
     assert_eq!(
         split_error(&dir, &shard(0, 2)),
-        "m-00002-of-00002.gguf: tensor \"t\" is in another shard, too"
+        "m-00002-of-00002.gguf: tensor \"t\" is in m-00001-of-00002.gguf, too"
     );
 }
 

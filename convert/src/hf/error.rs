@@ -44,8 +44,8 @@ pub enum HfError {
     },
     /// The pre-tokenizer cannot be told from the tokenizer's behaviour.
     #[error(
-        "{path}: unknown pre-tokenizer (fingerprint {fingerprint}); if the tokenizer is a variant of a known one, name \
-         that with --pre NAME (known: {known})",
+        "{path}: unknown pre-tokenizer (fingerprint {fingerprint}); the nearest known one is {nearest}: {differences}; if \
+         that makes no difference, name it with --pre NAME (known: {known})",
         path = path.display()
     )]
     PreTokenizer {
@@ -53,6 +53,10 @@ pub enum HfError {
         path: PathBuf,
         /// SHA-256 of the tokens of a fixed text.
         fingerprint: String,
+        /// The one whose structure is nearest.
+        nearest: &'static str,
+        /// In what the tokenizer differs from that.
+        differences: String,
         /// The names there are.
         known: String,
     },

@@ -32,6 +32,11 @@ impl<'a> Losses<'a> {
         }
     }
 
+    /// Something else that is not as it was.
+    pub fn note(&mut self, text: &str) {
+        self.warnings.push(format!("{}: {text}", self.config.path().display()));
+    }
+
     /// All of them.
     pub fn warnings(self) -> Vec<String> {
         self.warnings

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::error::ExportError;
 use super::json::number;
 use super::keys::{KeyReader, KeyWriter};
+use super::losses::Losses;
 use super::{Config, HfError};
 
 /// The factors of Llama 3 in a GGUF, by which pairs of dimensions turn slower.
@@ -57,6 +58,60 @@ pub(crate) fn write(keys: &mut KeyWriter<'_>) -> Result<(), HfError> {
     Ok(())
 }
 
+/// Appends what makes runtimes of a GGUF turn YaRN's embeddings as long as the checkpoint does. Those go by the factor, of
+/// some architectures also by a multiplier that stands among the keys already, and by nothing else; what is missing to the
+/// stated length is a factor of its own.
+pub(crate) fn write_magnitude(keys: &mut KeyWriter<'_>) -> Result<(), HfError> {
+    let key = |name: &str| format!("{}.rope.scaling.{name}", keys.architecture);
+    if !matches!(keys.metadata.get(&key("type")), Some(MetadataValue::String(kind)) if kind == "yarn") {
+        return Ok(());
+    }
+    let number = |name: &str| match keys.metadata.get(&key(name)) {
+        Some(&MetadataValue::F32(x)) => f64::from(x),
+        _ => 0.0,
+    };
+    let factor = number("factor");
+    let rope = keys.config.rope()?;
+    let stated = rope.f32("attention_factor")?.or(rope.f32("attn_factor")?).map(f64::from);
+    let multipliers = [rope.f32("mscale")?, rope.f32("mscale_all_dim")?].map(|x| x.unwrap_or(0.0).into());
+    let missing = stated.unwrap_or_else(|| magnitude(factor, multipliers))
+        / magnitude(factor, [1.0, number("yarn_log_multiplier")]);
+    if !missing.is_finite() || missing <= 0.0 {
+        let reason =
+            format!("rope parameters: YaRN's attention factor would be {missing}, expected a number above 0");
+        return Err(HfError::file(keys.config.path(), reason));
+    }
+    if (missing - 1.0).abs() > 1e-6 {
+        keys.set_f32("rope.scaling.attn_factor", Some(missing as f32));
+    }
+    Ok(())
+}
+
+/// How much longer YaRN makes what it turns: that of one multiplier by that of another; those of 0 do not count.
+fn magnitude(factor: f64, [over, under]: [f64; 2]) -> f64 {
+    let one = |multiplier: f64| if factor <= 1.0 { 1.0 } else { 0.1 * multiplier * factor.ln() + 1.0 };
+    if over == 0.0 || under == 0.0 { one(1.0) } else { one(over) / one(under) }
+}
+
+/// Tells of what YaRN has and a GGUF has not; where the turns are bent some architectures say (`says_bends`).
+pub(crate) fn losses(losses: &mut Losses<'_>, says_bends: bool) -> Result<(), HfError> {
+    let rope = losses.config.rope()?;
+    if rope.kind() != "yarn" {
+        return Ok(());
+    }
+    if !says_bends {
+        for (key, usual) in [("beta_fast", 32.0), ("beta_slow", 1.0)] {
+            if let Some(found) = rope.f32(key)?.filter(|&found| found != usual && found != 0.0) {
+                losses.tell(key, &found.to_string(), &usual.to_string());
+            }
+        }
+    }
+    if rope.is_false("truncate") {
+        losses.tell("truncate", "false", "true");
+    }
+    Ok(())
+}
+
 /// Puts what a GGUF's keys say of it into an exported configuration.
 pub(crate) fn read(keys: &KeyReader<'_>, config: &mut Map<String, Value>) -> Result<(), ExportError> {
     for (key, name) in [("rope.freq_base", "rope_theta"), ("rope.freq_base_swa", "rope_local_base_freq")] {
@@ -73,6 +128,13 @@ pub(crate) fn read(keys: &KeyReader<'_>, config: &mut Map<String, Value>) -> Res
                 if let Some(x) = keys.f32(key)? {
                     set(name, number(x));
                 }
+            }
+            if let (Some(missing), Some(factor)) =
+                (keys.f32("rope.scaling.attn_factor")?, keys.f32("rope.scaling.factor")?)
+            {
+                let multiplier = keys.f32("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0);
+                let whole = f64::from(missing) * magnitude(factor.into(), [1.0, multiplier.into()]);
+                set("attention_factor", number(whole as f32));
             }
             if let Some(n) = keys.u64("rope.scaling.original_context_length")? {
                 set("original_max_position_embeddings", n.into());

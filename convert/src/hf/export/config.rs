@@ -4,13 +4,14 @@ use qgguf_gguf::{GgmlType, Metadata, MetadataValue};
 use serde_json::{Map, Value, json};
 
 use super::super::families::Family;
-use super::super::general::SAMPLING;
 use super::super::json::number;
 use super::super::keys::{
     BLOCK_COUNT, CONTEXT_LENGTH, EMBEDDING_LENGTH, EXPORTED, FEED_FORWARD_LENGTH, HEAD_COUNT, HEAD_COUNT_KV,
     KEY_LENGTH, Key, KeyReader, Kind, RMS_EPSILON,
 };
 use super::super::rope;
+use super::super::sampling::SETTINGS;
+use super::super::tokenizer::END_TEXTS;
 use super::ExportError;
 
 /// Special tokens, in the configuration and in the GGUF.
@@ -119,8 +120,8 @@ pub(super) fn generation_config(metadata: &Metadata) -> Result<Value, ExportErro
     if let Some(sequence) = metadata.str("general.sampling.sequence")? {
         config.insert("sequence".to_owned(), sequence.into());
     }
-    for (key, name, _) in SAMPLING.into_iter().filter(|row| row.1 != "penalty_repeat") {
-        let value = match metadata.get(&format!("general.sampling.{key}")) {
+    for setting in SETTINGS.iter().filter(|setting| setting.name != "penalty_repeat") {
+        let value = match metadata.get(&format!("general.sampling.{}", setting.key)) {
             Some(MetadataValue::F32(x)) => number(*x),
             Some(value) => match value.as_integer().and_then(|n| i64::try_from(n).ok()) {
                 Some(n) => n.into(),
@@ -128,25 +129,12 @@ pub(super) fn generation_config(metadata: &Metadata) -> Result<Value, ExportErro
             },
             None => continue,
         };
-        config.insert(name.to_owned(), value);
+        config.insert(setting.name.to_owned(), value);
         // Without it transformers takes the most probable token, whatever the settings.
         config.insert("do_sample".to_owned(), true.into());
     }
     Ok(config.into())
 }
-
-/// Texts of tokens that end a turn, whatever the keys say.
-const ENDS_OF_TURN: [&str; 9] = [
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "<|end_of_text|>",
-    "<|endoftext|>",
-    "<|end_of_turn|>",
-    "<|return|>",
-];
 
 /// The ids that end an answer: those of the keys first, then those that are known by their text.
 fn ends_of_generation(metadata: &Metadata) -> Result<Vec<u32>, ExportError> {
@@ -155,7 +143,7 @@ fn ends_of_generation(metadata: &Metadata) -> Result<Vec<u32>, ExportError> {
         ids.extend(metadata.u32(&format!("tokenizer.ggml.{key}"))?);
     }
     if let Some(tokens) = metadata.strings("tokenizer.ggml.tokens")? {
-        let known = tokens.iter().zip(0..).filter(|(text, _)| ENDS_OF_TURN.contains(text));
+        let known = tokens.iter().zip(0..).filter(|(text, _)| END_TEXTS.contains(text));
         ids.extend(known.map(|(_, id)| id));
     }
     let mut seen = std::collections::HashSet::new();

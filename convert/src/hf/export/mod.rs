@@ -6,7 +6,6 @@
 
 mod card;
 mod config;
-mod pre_tokenizer;
 mod tensors;
 mod tokenizer;
 

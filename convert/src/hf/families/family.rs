@@ -40,8 +40,14 @@ pub struct Family {
     pub(crate) activation: (&'static str, &'static [&'static str]),
     /// Scalings of rotary embeddings of which a GGUF says anything.
     pub(super) scalings: &'static [&'static str],
+    /// A GGUF says between which wave lengths YaRN bends.
+    pub(super) says_yarn_bends: bool,
     /// Configuration keys that no GGUF has, and what runtimes do, as JSON.
     pub(super) usual: &'static [(&'static str, &'static str)],
+    /// The names of pre-tokenizers that its published checkpoints have, where one structure has several names.
+    pub(crate) pre_tokenizers: &'static [&'static str],
+    /// Whether the output uses the embeddings if the configuration does not say.
+    pub(super) tied: bool,
     /// `tokenizer.ggml.add_space_prefix`, where the family says it and not the tokenizer.
     pub(crate) adds_space_prefix: Option<bool>,
     /// Tensors of a GGUF that follow from the configuration.
@@ -104,6 +110,8 @@ impl Biases {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fallback {
     Number(f64),
+    /// A number, but null is a value of its own.
+    NumberOrNull(f64),
     Flag(bool),
     /// That of another key.
     Same(&'static str),
@@ -135,7 +143,10 @@ pub(super) const COMMON: Family = Family {
     defaults: &[],
     activation: ("hidden_act", &["\"silu\"", "\"swish\""]),
     scalings: &["linear", "yarn", "su", "longrope"],
+    says_yarn_bends: false,
     usual: &[],
+    pre_tokenizers: &[],
+    tied: false,
     adds_space_prefix: None,
     derived: &[],
     derive: |_, _, _| Ok(Vec::new()),
@@ -144,6 +155,18 @@ pub(super) const COMMON: Family = Family {
     is_of: |_| Ok(false),
     export: |_, _| Ok(()),
 };
+
+/// Which layers see a window only, if the configuration lists them.
+pub(super) fn sliding_layers(config: &Config, dims: &Dims) -> Result<Option<Vec<bool>>, HfError> {
+    let Some(types) = config.get(&["layer_types"]) else { return Ok(None) };
+    let list = types.as_array().filter(|list| list.len() as u64 == dims.n_layer);
+    let list =
+        list.ok_or_else(|| config.wrong("layer_types", &format!("a list of {} layers", dims.n_layer)))?;
+    Ok(Some(list.iter().map(|kind| kind == "sliding_attention").collect()))
+}
+
+/// The key that says which layers see a window only, by a period or layer by layer.
+pub(super) const SLIDING_PATTERN: &str = "attention.sliding_window_pattern";
 
 /// The keys that most architectures have, in llama.cpp's order.
 pub(super) fn common_keys(keys: &mut KeyWriter<'_>) -> Result<(), HfError> {

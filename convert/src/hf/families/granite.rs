@@ -20,6 +20,7 @@ pub(super) const GRANITE: Family = Family {
         ALL_HEADS,
         EPS_6,
     ],
+    pre_tokenizers: &["refact"],
     write_keys: |keys, dims| {
         keys_without_head_width(keys)?;
         keys.file_type();

@@ -17,6 +17,7 @@ pub(super) const MINISTRAL3: Family = Family {
     architecture: "mistral3",
     biases: Biases::None,
     defaults: &[ALL_HEADS, HEAD_DIM, EPS_5],
+    says_yarn_bends: true,
     write_keys,
     losses: window_within_context,
     export,
@@ -54,6 +55,10 @@ fn export(keys: &KeyReader<'_>, config: &mut Map<String, Value>) -> Result<(), E
         if let Some(x) = keys.f32(key)? {
             scaling.insert(name.to_owned(), number(x));
         }
+    }
+    if scaling.contains_key("mscale_all_dim") {
+        // What the other is measured by; without it transformers would not look at either.
+        scaling.insert("mscale".to_owned(), number(1.0));
     }
     if !scaling.is_empty() {
         config.insert("rope_parameters".to_owned(), scaling.into());

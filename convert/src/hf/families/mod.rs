@@ -25,7 +25,7 @@ use super::config::describe;
 use super::error::ExportError;
 use super::keys::{KeyReader, KeyWriter};
 use super::losses::Losses;
-use super::{Config, HfError};
+use super::{Config, HfError, rope};
 pub use dims::Dims;
 use family::Fallback;
 pub use family::{Family, Vocabulary};
@@ -52,6 +52,9 @@ const FAMILIES: &[Family] = &[
     granite::GRANITE,
 ];
 
+/// Whether the output uses the embeddings.
+pub(crate) const TIED: &str = "tie_word_embeddings";
+
 impl Family {
     /// The family of a configuration, whose absent keys get their defaults.
     pub fn of(config: &mut Config) -> Result<&'static Family, HfError> {
@@ -63,9 +66,12 @@ impl Family {
             known: FAMILIES.iter().map(|family| family.class).collect::<Vec<_>>().join(", "),
         })?;
         for (key, default) in family.defaults {
+            if matches!(default, Fallback::NumberOrNull(_)) && config.is_null(key) {
+                continue;
+            }
             let value = match *default {
-                Fallback::Number(number) if number.fract() == 0.0 => Some(json!(number as i64)),
-                Fallback::Number(number) => Some(json!(number)),
+                Fallback::Number(x) | Fallback::NumberOrNull(x) if x.fract() == 0.0 => Some(json!(x as i64)),
+                Fallback::Number(x) | Fallback::NumberOrNull(x) => Some(json!(x)),
                 Fallback::Flag(flag) => Some(json!(flag)),
                 Fallback::Same(other) => config.get(&[other]).cloned(),
                 Fallback::HeadDim => {
@@ -77,6 +83,7 @@ impl Family {
             };
             config.set_default(key, value.unwrap_or(Value::Null));
         }
+        config.set_default(TIED, family.tied.into());
         Ok(family)
     }
 
@@ -121,7 +128,9 @@ impl Family {
         metadata: &mut Metadata,
     ) -> Result<(), HfError> {
         let architecture = self.architecture;
-        (self.write_keys)(&mut KeyWriter { architecture, config, file_type, metadata }, dims)
+        let mut keys = KeyWriter { architecture, config, file_type, metadata };
+        (self.write_keys)(&mut keys, dims)?;
+        rope::write_magnitude(&mut keys)
     }
 
     /// A warning for each key that says something else than what runtimes of a GGUF do.
@@ -142,6 +151,7 @@ impl Family {
         if !["default", "mrope"].contains(&scaling) && !self.scalings.contains(&scaling) {
             losses.tell("rope_type", &describe(&scaling.into()), "\"default\"");
         }
+        rope::losses(&mut losses, self.says_yarn_bends)?;
         Ok(losses.warnings())
     }
 

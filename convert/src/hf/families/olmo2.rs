@@ -2,13 +2,15 @@
 //! only.
 
 use qgguf_gguf::{MetadataArray, MetadataValue};
-use serde_json::Value;
 
 use super::super::HfError;
 use super::super::keys::{KeyWriter, SLIDING_WINDOW};
 use super::dims::Dims;
 use super::family::Fallback::Number;
-use super::family::{ALL_HEADS, COMMON, CONTEXT_2K, EPS_5, Family, ROPE_10K, Vocabulary, common_keys};
+use super::family::{
+    ALL_HEADS, COMMON, CONTEXT_2K, EPS_5, Family, ROPE_10K, SLIDING_PATTERN, Vocabulary, common_keys,
+    sliding_layers,
+};
 use super::rules::Dim::{Kv, Q};
 use super::rules::{ATTENTION, ENDS, MLP, POST_NORMS, TensorRule, rule};
 
@@ -33,7 +35,7 @@ pub(super) const OLMO3: Family = Family {
     is_of: |keys| Ok(keys.has(SLIDING_WINDOW.gguf)),
     export: |keys, config| {
         let n_layer = keys.n_layer()? as usize;
-        if let Some(slides) = keys.file.metadata().bool_per_layer(&keys.name(PATTERN), n_layer)? {
+        if let Some(slides) = keys.file.metadata().bool_per_layer(&keys.name(SLIDING_PATTERN), n_layer)? {
             let name = |&slides: &bool| if slides { "sliding_attention" } else { "full_attention" };
             config.insert("layer_types".to_owned(), slides.iter().map(name).collect());
         }
@@ -41,8 +43,6 @@ pub(super) const OLMO3: Family = Family {
     },
     ..OLMO2
 };
-
-const PATTERN: &str = "attention.sliding_window_pattern";
 
 const FULL_NORMS: &[TensorRule] = &[
     rule("model.layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight", &[Q]),
@@ -52,15 +52,9 @@ const FULL_NORMS: &[TensorRule] = &[
 /// The window, and which layers have it.
 fn windows(keys: &mut KeyWriter<'_>, dims: &Dims) -> Result<(), HfError> {
     let Some(window) = keys.config.u32(SLIDING_WINDOW.names)? else { return Ok(()) };
-    let layer_types = keys.config.get(&["layer_types"]).and_then(Value::as_array);
-    let pattern: Vec<bool> = match layer_types {
-        Some(types) => types.iter().map(|ty| ty == "sliding_attention").collect(),
-        None => (1..=dims.n_layer.min(u64::from(u16::MAX))).map(|i| i % 4 != 0).collect(),
-    };
-    if pattern.len() as u64 != dims.n_layer {
-        return Err(keys.config.wrong("layer_types", &format!("a list of {} layers", dims.n_layer)));
-    }
+    let usual = || (1..=dims.n_layer.min(u64::from(u16::MAX))).map(|i| i % 4 != 0).collect();
+    let pattern = sliding_layers(keys.config, dims)?.unwrap_or_else(usual);
     keys.set(SLIDING_WINDOW.gguf, MetadataValue::U32(window));
-    keys.set(PATTERN, MetadataValue::Array(MetadataArray::Bool(pattern)));
+    keys.set(SLIDING_PATTERN, MetadataValue::Array(MetadataArray::Bool(pattern)));
     Ok(())
 }
