@@ -6,8 +6,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use qgguf::engine::EngineOptions;
 use qgguf::model::{Model, ModelOptions};
-use qgguf::session::{Session, SessionOptions};
+use qgguf::session::Session;
 use qgguf_gguf::GgufFile;
 use qgguf_kernels::KvType;
 use serde_json::{Value, json};
@@ -45,8 +46,8 @@ fn converted(checkpoint: &Checkpoint, class: Option<&str>, more: &Value) -> (Vec
 
 fn logits(model: &Arc<Model>, tokens: &[u32]) -> Vec<f32> {
     let (type_k, type_v) = (KvType::F32, KvType::F32);
-    let options = SessionOptions { n_threads: 1, type_k, type_v, ..SessionOptions::default() };
-    Session::new(model.clone(), &options).unwrap().eval(tokens).unwrap().to_vec()
+    let options = EngineOptions { n_threads: 1, type_k, type_v, ..EngineOptions::default() };
+    Session::new(model.clone(), None, &options).unwrap().eval(tokens).unwrap().to_vec()
 }
 
 /// As near as the reference tests of unscaled models are.
