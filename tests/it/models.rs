@@ -74,7 +74,7 @@ fn embeddings_without_tokens_are_told_once_and_have_no_text() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fewer.gguf");
     let fewer = |m: &mut Metadata| {
-        let tokens = m.strings("tokenizer.ggml.tokens").unwrap().unwrap().iter().take(4090).collect();
+        let tokens = m.strings("tokenizer.ggml.tokens").unwrap().unwrap().iter().take(4095).collect();
         m.set("tokenizer.ggml.tokens", MetadataValue::Array(MetadataArray::String(tokens)));
     };
     changed(&path, fewer, |_| {});
@@ -82,7 +82,7 @@ fn embeddings_without_tokens_are_told_once_and_have_no_text() {
     assert_eq!(
         model.warnings(),
         [
-            "the vocabulary has 4090 tokens, but there are 4096 token embeddings: ids from 4090 on have no text"
+            "the vocabulary has 4095 tokens, but there are 4096 token embeddings: ids from 4095 on have no text"
         ]
     );
     assert_eq!(model.tokenizer().piece(4095, true), b"");
