@@ -24,7 +24,7 @@ impl GgufFile {
     /// The cost is that of the metadata; tensor data is not touched.
     pub fn open(path: impl AsRef<Path>) -> Result<GgufFile, Error> {
         let first = Shard::open(path.as_ref())?;
-        GgufFile::from_shards(split::open_all(first)?)
+        Ok(GgufFile::from_shards(split::open_all(first)?))
     }
 
     /// [`GgufFile::open`] for a file whose tensors will all be used. What the system has not cached is read from front to
@@ -43,27 +43,25 @@ impl GgufFile {
 
     /// Reads a GGUF in memory; `name` stands for the path in errors.
     pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<GgufFile, Error> {
-        GgufFile::from_shards(vec![Shard::parse(name.as_ref(), Bytes::Owned(bytes))?])
+        Ok(GgufFile::from_shards(vec![Shard::parse(name.as_ref(), Bytes::Owned(bytes))?]))
     }
 
     /// [`GgufFile::from_bytes`] for memory of the system.
     pub(crate) fn from_map(name: &Path, map: MmapMut) -> Result<GgufFile, Error> {
-        GgufFile::from_shards(vec![Shard::parse(name, Bytes::Anonymous(map))?])
+        Ok(GgufFile::from_shards(vec![Shard::parse(name, Bytes::Anonymous(map))?]))
     }
 
-    fn from_shards(shards: Vec<Shard>) -> Result<GgufFile, Error> {
+    /// `shards` have no tensor twice.
+    fn from_shards(shards: Vec<Shard>) -> GgufFile {
         let mut tensors: Vec<TensorInfo> = Vec::new();
         let mut index = HashMap::new();
         for (i, shard) in shards.iter().enumerate() {
             for tensor in &shard.header.tensors {
-                if index.insert(tensor.name.clone(), tensors.len()).is_some() {
-                    let reason = format!("tensor \"{}\" is in another shard, too", tensor.name);
-                    return Err(Error::Split { path: shard.path.clone(), reason });
-                }
+                index.insert(tensor.name.clone(), tensors.len());
                 tensors.push(TensorInfo { shard: i, ..tensor.clone() });
             }
         }
-        Ok(GgufFile { shards, tensors, index })
+        GgufFile { shards, tensors, index }
     }
 
     fn first(&self) -> &Shard {

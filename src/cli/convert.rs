@@ -246,6 +246,7 @@ fn introduce(args: &Args, source: &Source, conversion: &Conversion<'_>) -> Resul
         source.family.architecture,
         if args.vocab_only { "a vocabulary" } else { conversion.file_type.name() }
     );
+    conversion.notes.iter().for_each(|text| note!("qgguf: {}", terminal::escape(text)));
     conversion.warnings.iter().for_each(|warning| note!("qgguf: warning: {}", terminal::escape(warning)));
     let tokenizer = Tokenizer::from_metadata(&conversion.metadata, &TokenizerOptions::default());
     match tokenizer {

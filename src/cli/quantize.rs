@@ -1,5 +1,6 @@
 //! `qgguf quantize`: another quantization of a model.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use regex::Regex;
 
 use super::args;
 use super::error::{Context, Failure, Result};
+use super::imatrix::report_unreached;
 use super::load;
 use super::output::stdout;
 use super::terminal::{self, note};
@@ -112,6 +114,7 @@ pub fn run(args: &Args) -> Result<()> {
     if !(args.override_kv.is_empty() && args.prune_layers.is_empty()) {
         check_still_opens(&job.input, &plan)?;
     }
+    mention_unreached(&plan, options.imatrix.as_ref());
     if args.dry_run {
         return dry_run(args, &job, &plan);
     }
@@ -265,6 +268,14 @@ fn mention_missing_importance(plan: &Plan<'_>, imatrix: Option<&NamedImatrix>) {
             terminal::escape(&names.join(", "))
         );
     }
+}
+
+/// Tells of experts that the matrix knows nothing about.
+fn mention_unreached(plan: &Plan<'_>, imatrix: Option<&NamedImatrix>) {
+    let Some(imatrix) = imatrix else { return };
+    let tensors: HashSet<&str> = plan.changes().iter().map(|change| change.spec.name.as_str()).collect();
+    let hint = "all of their columns count alike";
+    report_unreached(&imatrix.matrix, |name| tensors.contains(name), hint);
 }
 
 fn dry_run(args: &Args, job: &Job, plan: &Plan<'_>) -> Result<()> {

@@ -25,3 +25,4 @@ mod support;
 mod tokenize;
 mod tokenizer;
 mod tokenizer_rules;
+mod yarn;
