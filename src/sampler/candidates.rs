@@ -24,6 +24,7 @@ struct Candidate {
 /// See the module.
 ///
 /// A weight is what [`Kernels::softmax_weights`] makes of a logit; sums of weights are exact.
+#[derive(Clone)]
 pub(super) struct Candidates {
     kernels: Kernels,
     /// One logit per token, as long as `listed` is false.
@@ -81,6 +82,29 @@ impl Candidates {
         self.weighed = false;
         self.temperature = 1.0;
         Ok(())
+    }
+
+    /// Takes out, from all tokens, those whose bit in `mask` (32 tokens a word) is not set.
+    pub fn restrict(&mut self, mask: &[u32]) -> Result<(), SamplerError> {
+        let words = mask.iter().copied().chain(std::iter::repeat(0));
+        let mut allowed = 0;
+        for (logits, word) in self.logits.chunks_mut(u32::BITS as usize).zip(words) {
+            let word = word & (u32::MAX >> (u32::BITS as usize - logits.len()));
+            allowed |= word;
+            if word == 0 {
+                logits.fill(f32::NEG_INFINITY);
+            } else if word != u32::MAX {
+                for (i, logit) in logits.iter_mut().enumerate() {
+                    *logit = if word >> i & 1 == 0 { f32::NEG_INFINITY } else { *logit };
+                }
+            }
+        }
+        if allowed == 0 { Err(SamplerError::NothingAllowed) } else { Ok(()) }
+    }
+
+    /// The number of tokens in the vocabulary.
+    pub fn n_vocab(&self) -> usize {
+        self.logits.len()
     }
 
     /// Replaces the logit of token `id`, if it is still in, by `change` of it (after the temperatures so far).
