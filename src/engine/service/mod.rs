@@ -290,7 +290,11 @@ impl Service {
     /// A full queue, a service that is stopping, a prompt that can never be evaluated.
     pub fn submit(&self, request: Request) -> Result<Ticket, SubmitError> {
         let shared = &*self.shared;
+        let is_draining = || shared.draining.load(Ordering::SeqCst);
         check_tokens(&shared.model, &request.prompt, 0, shared.n_ctx)?;
+        if is_draining() {
+            return Err(SubmitError::Stopping);
+        }
         let enter = |n: usize| (n < shared.n_queue.max(1)).then_some(n + 1);
         if shared.n_waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, enter).is_err() {
             return Err(SubmitError::QueueFull { n_queue: shared.n_queue });
@@ -299,7 +303,8 @@ impl Service {
         let id = shared.n_requests.fetch_add(1, Ordering::Relaxed);
         let ticket = Ticket { id, cancelled: Arc::default() };
         let job = Job { ticket: ticket.clone(), request, submitted: Instant::now() };
-        if shared.draining.load(Ordering::SeqCst) || self.jobs.send(job).is_err() {
+        // Whoever drains waits for what is counted as open: a request that came just now gives way.
+        if is_draining() || self.jobs.send(job).is_err() {
             shared.n_open.fetch_sub(1, Ordering::SeqCst);
             shared.n_waiting.fetch_sub(1, Ordering::SeqCst);
             return Err(SubmitError::Stopping);
