@@ -75,7 +75,7 @@ pub type Sink = Box<dyn FnMut(Event) -> ControlFlow<()> + Send>;
 /// What to do with a prompt.
 pub enum Task {
     /// Go on with it.
-    Generate(Generate),
+    Generate(Box<Generate>),
     /// Turn it into one vector.
     Embed(Pooling),
 }
