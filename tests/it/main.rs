@@ -22,6 +22,7 @@ mod run;
 mod service;
 mod split;
 mod support;
+mod tidy;
 mod tokenize;
 mod tokenizer;
 mod tokenizer_rules;
