@@ -62,7 +62,10 @@ fn sources(under: &str) -> Vec<PathBuf> {
 }
 
 fn all_sources() -> Vec<PathBuf> {
-    ["gguf", "kernels", "convert", "testing", "src", "tests", "benches"].into_iter().flat_map(sources).collect()
+    ["gguf", "kernels", "convert", "testing", "src", "tests", "benches"]
+        .into_iter()
+        .flat_map(sources)
+        .collect()
 }
 
 fn name(path: &Path) -> String {
@@ -91,7 +94,9 @@ fn unsafe_code_stays_in_its_rooms() {
     for path in all_sources() {
         let name = name(&path);
         let is_unsafe = code(&path).iter().any(|line| {
-            ["unsafe {", "unsafe fn ", "unsafe impl ", "unsafe extern "].iter().any(|form| line.contains(form))
+            ["unsafe {", "unsafe fn ", "unsafe impl ", "unsafe extern "]
+                .iter()
+                .any(|form| line.contains(form))
         });
         let in_room = UNSAFE.iter().any(|room| name.starts_with(room));
         assert!(!is_unsafe || in_room || name == "tests/it/tidy.rs", "unsafe in {name}");
@@ -112,7 +117,8 @@ fn arrows_run_one_way() {
     for (room, forbidden) in ARROWS {
         for path in sources(room) {
             let uses = code(&path);
-            let uses = uses.iter().filter(|line| line.trim_start().starts_with("use ") || line.contains("::"));
+            let uses =
+                uses.iter().filter(|line| line.trim_start().starts_with("use ") || line.contains("::"));
             for line in uses {
                 let named = forbidden.iter().find(|name| has_word(line, name));
                 assert_eq!(named, None, "{}: {line}", name(&path));
@@ -136,7 +142,8 @@ fn paths_in_the_documentation_exist() {
     for document in ["docs/architecture.md", "CONTRIBUTING.md"] {
         let text = fs::read_to_string(Path::new(ROOT).join(document)).unwrap();
         let quoted = text.split('`').skip(1).step_by(2);
-        let paths = quoted.filter(|path| path.ends_with(".rs") && path.contains('/') && !path.contains("NAME"));
+        let paths =
+            quoted.filter(|path| path.ends_with(".rs") && path.contains('/') && !path.contains("NAME"));
         for path in paths {
             assert!(Path::new(ROOT).join(path).is_file(), "{document} names {path}");
         }

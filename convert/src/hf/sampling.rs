@@ -72,8 +72,8 @@ impl Kind {
     }
 }
 
-/// Appends what the folder's `generation_config.json` recommends; `overrides` stand over it. A value that no sampler can
-/// use is an error in the overrides; the file's is left out, and told.
+/// Appends what the folder's `generation_config.json` recommends; `overrides` stand over it. What is
+/// not a number is an error, and so is a number that no sampler can use in the overrides; the file's is left out, and told.
 pub(super) fn write(
     dir: &Path,
     overrides: &Overrides,
@@ -99,7 +99,10 @@ pub(super) fn write(
         match (kind.read(value), replaced) {
             (Some(value), _) => _ = metadata.set(&key, value),
             (None, Some(_)) => return Err(HfError::file(&overrides.path, wrong(&key))),
-            (None, None) => warnings.push(format!("{}: {}; it is left out", path.display(), wrong(name))),
+            (None, None) if value.is_number() => {
+                warnings.push(format!("{}: {}; it is left out", path.display(), wrong(name)));
+            }
+            (None, None) => return Err(HfError::file(&path, wrong(name))),
         }
     }
     Ok(warnings)
