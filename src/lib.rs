@@ -5,14 +5,18 @@
 //! [`lab`] has experiments on models.
 //! [`evaluate`] measures how well a model predicts a text.
 
+pub mod answer;
 pub mod architectures;
 pub mod chat_template;
+pub mod engine;
 pub mod evaluate;
 pub mod generate;
 pub mod lab;
 pub mod model;
 pub mod npy;
 pub mod sampler;
+#[cfg(feature = "server")]
+pub mod server;
 pub mod session;
 pub mod threads;
 pub mod tokenizer;

@@ -45,6 +45,21 @@ pub struct Tokenizer {
     warnings: Vec<String>,
 }
 
+/// The tokens around the parts of a prompt that asks for the text in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FillInMiddle {
+    /// Before the text in front.
+    pub prefix: u32,
+    /// Before the text behind.
+    pub suffix: u32,
+    /// Where the answer begins.
+    pub middle: u32,
+    /// Before the name of a repository.
+    pub repository: Option<u32>,
+    /// Before each of its files.
+    pub file: Option<u32>,
+}
+
 #[derive(Debug)]
 enum Algorithm {
     Spm,
@@ -184,6 +199,12 @@ impl Tokenizer {
     /// End of a turn.
     pub fn eot(&self) -> Option<u32> {
         self.special.eot
+    }
+
+    /// The tokens of prompts that ask for a text between two others, if the model has them.
+    pub fn fill_in_middle(&self) -> Option<FillInMiddle> {
+        let [prefix, suffix, middle, _, repository, file] = self.special.fim;
+        Some(FillInMiddle { prefix: prefix?, suffix: suffix?, middle: middle?, repository, file })
     }
 
     /// True if [`Tokenizer::encode`] begins with BOS when it adds special tokens.

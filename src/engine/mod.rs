@@ -1,0 +1,3 @@
+//! Placeholder until the engine is merged: the types of its interface.
+
+pub mod service;

@@ -1,0 +1,139 @@
+//! What every family turns its requests into: prompts, and how to answer them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use tokio::sync::mpsc;
+
+use crate::engine::service::{Event, Generate, Request, Task};
+use crate::generate::GenerateOptions;
+use crate::sampler::Sampler;
+
+use super::error::{ApiError, Result};
+use super::form::Form;
+use super::limits::MAX_UNREAD;
+use super::metrics::Metrics;
+use super::run::{Item, Run};
+use super::settings::Settings;
+use super::state::Served;
+
+/// Prompts to be answered.
+pub struct Job {
+    /// By which model.
+    pub served: Arc<Served>,
+    /// The tokens of each prompt.
+    pub prompts: Vec<Vec<u32>>,
+    /// How answers are drawn.
+    pub settings: Settings,
+    /// What form they have, and how they are read.
+    pub form: Form,
+    /// Whether the logprobs of the prompt's tokens are wanted, too.
+    pub prompt_logprobs: bool,
+}
+
+impl Job {
+    /// Queues every answer. What can be wrong about a request is found here, so that its response may begin afterwards.
+    ///
+    /// # Errors
+    /// A prompt that does not fit, a grammar that cannot be compiled, a full queue: nothing goes on then.
+    pub fn start(self, metrics: &Arc<Metrics>) -> Result<Run> {
+        let n_ctx = self.served.n_ctx();
+        if let Some(prompt) = self.prompts.iter().find(|prompt| prompt.len() >= n_ctx) {
+            return Err(ApiError::context(prompt.len(), n_ctx));
+        }
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let unread = Arc::new(AtomicUsize::new(0));
+        let n = self.settings.n;
+        let mut run = Run::new(self.served.clone(), receiver, unread.clone(), metrics.clone());
+        let requests = self.prompts.iter().flat_map(|prompt| (0..n).map(move |i| (prompt, i)));
+        for (choice, (prompt, i)) in requests.enumerate() {
+            let sink = sink(choice, sender.clone(), unread.clone(), metrics.clone());
+            let request = Request {
+                prompt: prompt.clone(),
+                task: Task::Generate(self.generate(i)?),
+                cache_prompt: self.settings.cache_prompt,
+                sink,
+            };
+            let ticket = self.served.backend.submit(request)?;
+            run.push(ticket, self.form.parser(&self.served, &prompt_text(&self, prompt)), &self.settings);
+        }
+        Ok(run)
+    }
+
+    /// The task of the `i`th answer to a prompt.
+    fn generate(&self, i: usize) -> Result<Generate> {
+        let Settings { params, seed, n_predict, stop, ignore_eos, logprobs, .. } = &self.settings;
+        let mut params = params.clone();
+        if *ignore_eos {
+            let eog = self.served.model.tokenizer().eog_ids();
+            params.logit_bias.extend(eog.iter().map(|&id| (id, f32::NEG_INFINITY)));
+        }
+        Ok(Generate {
+            sampler: Sampler::new(params, seed.map(|seed| seed.wrapping_add(i as u64)))?,
+            options: GenerateOptions {
+                n_predict: *n_predict,
+                stop: stop.clone(),
+                ignore_eos: *ignore_eos,
+                ..GenerateOptions::default()
+            },
+            n_logprobs: *logprobs,
+            prompt_logprobs: self.prompt_logprobs,
+        })
+    }
+}
+
+/// The end of a prompt as text: where the template opened a thought, the answer begins inside it.
+fn prompt_text(job: &Job, prompt: &[u32]) -> String {
+    const TAIL: usize = 32;
+    let tail = &prompt[prompt.len().saturating_sub(TAIL)..];
+    job.served.model.tokenizer().decode(tail)
+}
+
+/// Takes the events of one answer on the engine's thread: counts, and passes on to whoever reads the run.
+fn sink(
+    choice: usize,
+    sender: mpsc::UnboundedSender<Item>,
+    unread: Arc<AtomicUsize>,
+    metrics: Arc<Metrics>,
+) -> Box<dyn FnMut(Event) -> ControlFlow<()> + Send> {
+    let submitted = Instant::now();
+    let mut last_token = None;
+    Box::new(move |event| {
+        match &event {
+            Event::Started { .. } => metrics.queue_time.observe(submitted.elapsed()),
+            Event::Token { .. } => {
+                let now = Instant::now();
+                match last_token.replace(now) {
+                    None => metrics.first_token.observe(now - submitted),
+                    Some(last) => metrics.between_tokens.observe(now - last),
+                }
+            }
+            Event::Done(outcome) => metrics.finished(outcome),
+            _ => {}
+        }
+        let bytes = bytes(&event);
+        if unread.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_UNREAD {
+            let _ = sender.send(Item { choice, bytes, event: None });
+            return ControlFlow::Break(());
+        }
+        match sender.send(Item { choice, bytes, event: Some(event) }) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    })
+}
+
+/// Memory of an event until it is read.
+fn bytes(event: &Event) -> usize {
+    const PAIR: usize = size_of::<(u32, f32)>();
+    size_of::<Item>()
+        + match event {
+            Event::Token { text, logprobs, .. } => {
+                text.capacity() + logprobs.as_ref().map_or(0, |logprobs| logprobs.top.len() * PAIR)
+            }
+            // Told once and bounded by the context.
+            _ => 0,
+        }
+}
