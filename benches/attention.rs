@@ -7,7 +7,9 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use qgguf_kernels::{AttentionParams, Compute, Isa, Kernels, KvLayer, KvType};
+use qgguf_kernels::{
+    AttentionParams, Compute, Isa, Kernels, KvLayer, KvLayout, KvPool, KvShape, KvType, Span,
+};
 
 /// Query heads, key/value heads, and values per head.
 const SHAPES: [(usize, usize, usize); 2] = [(16, 8, 128), (9, 3, 64)];
@@ -35,8 +37,10 @@ fn attention(c: &mut Criterion) {
                 for depth in DEPTHS {
                     let n_kv = depth + BATCHES[1];
                     let kv = numbers(n_kv * n_head_kv * dim);
-                    let mut layer = KvLayer::new(ty, ty, n_head_kv, dim, dim).expect("multiples of 32");
-                    compute.kv_store(&mut layer, 0, &kv, &kv, n_kv);
+                    let shape = KvShape { n_head: n_head_kv, head_dim_k: dim, head_dim_v: dim };
+                    let layout = KvLayout::new(ty, ty, shape).expect("multiples of 32");
+                    let mut layer = KvLayer::new(layout, &KvPool::unlimited());
+                    compute.kv_append(&mut layer, &kv, &kv, n_kv);
                     for n in BATCHES {
                         let q = numbers(n * n_head * dim);
                         let mut out = vec![0.0; q.len()];
@@ -55,7 +59,8 @@ fn attention(c: &mut Criterion) {
                         let id = BenchmarkId::new(format!("{isa}, {n} at"), depth);
                         group.bench_function(id, |b| {
                             b.iter(|| {
-                                compute.attention(&layer, black_box(&q), depth, n, &params, &mut out);
+                                let spans = [Span::whole(depth, n)];
+                                compute.attention(&spans, |_| &layer, black_box(&q), &params, &mut out);
                             });
                         });
                     }

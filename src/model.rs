@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use qgguf_gguf::GgufFile;
+use qgguf_kernels::{KvShape, KvType};
 
 use crate::architectures::{self, Architecture, Hparams, LoadError, Loader};
 use crate::chat_template::{ChatTemplate, SpecialTokens, TemplateError};
@@ -12,8 +13,6 @@ use crate::tokenizer::{Tokenizer, TokenizerError, TokenizerOptions};
 /// Choices made when a model is opened.
 #[derive(Clone, Debug, Default)]
 pub struct ModelOptions {
-    /// Positions the context may hold; `None` for [`Hparams::default_n_ctx`].
-    pub n_ctx: Option<usize>,
     /// Lock the mapped file in memory.
     pub mlock: bool,
     /// Read the file into memory, in huge pages if there are any, instead of using it where it is mapped.
@@ -68,7 +67,7 @@ pub struct Model {
     architecture: Box<dyn Architecture>,
     hparams: Hparams,
     tokenizer: Tokenizer,
-    n_ctx: usize,
+    memory: Vec<KvShape>,
     warnings: Vec<String>,
 }
 
@@ -95,13 +94,12 @@ impl Model {
         if let Some(kind) = metadata.str("general.type").map_err(LoadError::from)?.filter(|t| *t != "model") {
             return Err(ModelErrorKind::NotAModel(kind.to_owned()));
         }
-        let mut loader = Loader::new(&file, &arch, options.n_ctx).map_err(|e| {
+        let mut loader = Loader::new(&file, &arch).map_err(|e| {
             // A file of an unknown family may lack the shared keys: the family is what matters then.
             let known = architectures::names().any(|name| name == arch);
             if known { e } else { architectures::unknown(&arch) }
         })?;
         let architecture = architectures::load(&arch, &mut loader)?;
-        let n_ctx = loader.n_ctx();
         let (hparams, mut warnings) = loader.into_parts();
         let tokenizer = Tokenizer::from_metadata(metadata, &options.tokenizer)?;
         warnings.extend(tokenizer.warnings().iter().cloned());
@@ -114,7 +112,8 @@ impl Model {
         if options.mlock {
             file.mlock().map_err(LoadError::from)?;
         }
-        Ok(Model { architecture, hparams, tokenizer, n_ctx, warnings, file })
+        let memory = architecture.memory(&hparams);
+        Ok(Model { architecture, hparams, tokenizer, memory, warnings, file })
     }
 
     /// The container.
@@ -149,9 +148,15 @@ impl Model {
         ChatTemplate::new(source, specials)
     }
 
-    /// Positions that a session on this model may hold.
-    pub fn n_ctx(&self) -> usize {
-        self.n_ctx
+    /// What each layer remembers of a sequence, first to last.
+    pub fn memory(&self) -> &[KvShape] {
+        &self.memory
+    }
+
+    /// Bytes that a sequence of `n` positions takes when its keys and values are stored as these types.
+    pub fn memory_bytes(&self, n: usize, k: KvType, v: KvType) -> usize {
+        let position = self.memory.iter().map(|shape| shape.position_bytes(k, v));
+        position.fold(0, usize::saturating_add).saturating_mul(n)
     }
 
     /// Things about the file that the user should know.

@@ -1,4 +1,6 @@
-//! How many threads to use when nobody says.
+//! How many threads to use when nobody says, and what they share.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Physical cores that this process may use: those in its affinity mask, within its cgroup's CPU quota.
 pub fn default_threads() -> usize {
@@ -58,4 +60,9 @@ mod tests {
     fn at_least_one_thread() {
         assert!(default_threads() >= 1);
     }
+}
+
+/// Locks what threads share; that another one panicked while it held the lock does not matter.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

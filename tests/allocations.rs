@@ -4,8 +4,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use qgguf::engine::EngineOptions;
 use qgguf::model::{Model, ModelOptions};
-use qgguf::session::{Session, SessionOptions};
+use qgguf::session::Session;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
@@ -48,8 +49,8 @@ fn a_token_costs_no_allocation() {
     let model =
         Arc::new(Model::open(path, &ModelOptions::default()).expect("the model that the project ships"));
     for n_threads in [1, 2] {
-        let options = SessionOptions { n_threads, ..SessionOptions::default() };
-        let mut session = Session::new(model.clone(), &options).expect("a session");
+        let options = EngineOptions { n_threads, ..EngineOptions::default() };
+        let mut session = Session::new(model.clone(), None, &options).expect("a session");
         // Caches grow by chunks of positions and buffers with the largest batch: neither is per token.
         session.eval(&[1; 20]).expect("room for the prompt");
         session.eval(&[2]).expect("room for a token");

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use qgguf::tokenizer::{Tokenizer, TokenizerOptions};
+use qgguf::tokenizer::{Detokenizer, Tokenizer, TokenizerOptions};
 use qgguf_gguf::{Metadata, MetadataArray, MetadataValue};
 
 /// Values of a key that wants one number or flag.
@@ -154,8 +154,8 @@ fuzz_target!(|input: Input| {
     assert!([tokenizer.bos(), tokenizer.eos(), tokenizer.eot()].iter().flatten().all(in_vocabulary));
     tokenizer.decode(&tokens);
     tokenizer.decode_bytes(&input.ids, true, false);
-    let mut stream = tokenizer.stream();
-    let mut streamed: String = input.ids.iter().map(|&id| stream.push(id)).collect();
+    let mut stream = Detokenizer::default();
+    let mut streamed: String = input.ids.iter().map(|&id| stream.push(&tokenizer, id)).collect();
     streamed += &stream.finish();
     let pieces: Vec<u8> = input.ids.iter().flat_map(|&id| tokenizer.piece(id, false)).collect();
     assert_eq!(streamed, String::from_utf8_lossy(&pieces));

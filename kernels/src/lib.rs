@@ -27,7 +27,9 @@ mod vocabulary;
 mod weights;
 mod wide;
 
-pub use attention::{AttentionParams, CHUNK, KvLayer, KvType, KvTypeError};
+pub use attention::{
+    AttentionParams, CHUNK, KvLayer, KvLayout, KvPool, KvPoolFull, KvShape, KvType, KvTypeError, Span,
+};
 pub use compute::Compute;
 pub use isa::{Isa, IsaError};
 pub use math::sin_cos;

@@ -33,6 +33,8 @@ pub struct RopeParams {
     pub n_ctx_orig: usize,
     /// Divisors of the angles, `n_dims / 2` of them.
     pub factors: Option<Vec<f32>>,
+    /// The divisors in a context larger than the original one, if they are others.
+    pub long_factors: Option<Vec<f32>>,
 }
 
 /// Cosines and sines (times the magnitude), `[token][n_dims / 2]`.
@@ -44,10 +46,10 @@ pub struct RopeTable {
 }
 
 impl RopeParams {
-    /// Computes the table for positions `pos0..pos0 + n_tokens`.
+    /// Computes the table for tokens, each given by its position and the size of its context.
     ///
     /// The undivided angle goes from pair to pair by one f32 multiplication, as in ggml.
-    pub fn fill(&self, table: &mut RopeTable, pos0: usize, n_tokens: usize) {
+    pub fn fill(&self, table: &mut RopeTable, tokens: impl IntoIterator<Item = (usize, usize)>) {
         let n_pairs = self.n_dims / 2;
         let step = f64::from(self.freq_base).powf(-2.0 / self.n_dims as f64) as f32;
         let ramp = self.ramp();
@@ -59,10 +61,13 @@ impl RopeParams {
         table.n_pairs = n_pairs;
         table.cos.clear();
         table.sin.clear();
-        for pos in pos0..pos0 + n_tokens {
+        for (pos, n_ctx) in tokens {
+            // The size of the context decides, not how much of it is used: the cache holds rotated keys.
+            let long = self.long_factors.as_ref().filter(|_| n_ctx > self.n_ctx_orig);
+            let factors = long.or(self.factors.as_ref());
             let mut base = pos as f32;
             for i in 0..n_pairs {
-                let angle = base / self.factors.as_ref().map_or(1.0, |factors| factors[i]);
+                let angle = base / factors.map_or(1.0, |factors| factors[i]);
                 let scaled = self.freq_scale * angle;
                 let mix = ramp(i);
                 let angle = if mix == 0.0 { scaled } else { scaled * (1.0 - mix) + angle * mix };

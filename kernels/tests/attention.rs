@@ -1,7 +1,8 @@
 //! Attention, its cache, and rotary embeddings: right, and the same bits however the work is split.
 
 use qgguf_kernels::{
-    AttentionParams, Compute, Isa, Kernels, KvLayer, KvType, RopeLayout, RopeParams, RopeTable,
+    AttentionParams, CHUNK, Compute, Isa, Kernels, KvLayer, KvLayout, KvPool, KvShape, KvType, RopeLayout,
+    RopeParams, RopeTable, Span,
 };
 
 mod common;
@@ -18,6 +19,12 @@ struct Case {
 }
 
 const N_HEAD_KV: usize = 2;
+
+/// An empty cache with memory of its own.
+fn cache(k: KvType, v: KvType, n_head: usize, head_dim_k: usize, head_dim_v: usize) -> KvLayer {
+    let shape = KvShape { n_head, head_dim_k, head_dim_v };
+    KvLayer::new(KvLayout::new(k, v, shape).unwrap(), &KvPool::unlimited())
+}
 
 impl Case {
     fn new(
@@ -40,16 +47,22 @@ impl Case {
 
     fn run(&self, isa: Isa, n_threads: usize, batch: usize, ty: KvType) -> Vec<f32> {
         let mut compute = Compute::new(Kernels::new(isa).unwrap(), n_threads);
-        let mut kv = KvLayer::new(ty, ty, N_HEAD_KV, self.dims.0, self.dims.1).unwrap();
+        let mut kv = cache(ty, ty, N_HEAD_KV, self.dims.0, self.dims.1);
         let mut out = Vec::new();
         for pos0 in (0..self.n).step_by(batch) {
             let n = batch.min(self.n - pos0);
             let part = |x: &[f32], row: usize| x[pos0 * row..(pos0 + n) * row].to_vec();
             let (row_k, row_v) = (N_HEAD_KV * self.dims.0, N_HEAD_KV * self.dims.1);
-            compute.kv_store(&mut kv, pos0, &part(&self.k, row_k), &part(&self.v, row_v), n);
+            compute.kv_append(&mut kv, &part(&self.k, row_k), &part(&self.v, row_v), n);
             let n_head = self.params.n_head;
             let mut rows = vec![f32::NAN; n * n_head * self.dims.1];
-            compute.attention(&kv, &part(&self.q, n_head * self.dims.0), pos0, n, &self.params, &mut rows);
+            compute.attention(
+                &[Span::whole(pos0, n)],
+                |_| &kv,
+                &part(&self.q, n_head * self.dims.0),
+                &self.params,
+                &mut rows,
+            );
             out.extend(rows);
         }
         out
@@ -138,11 +151,11 @@ fn positions_that_a_token_does_not_see_do_not_matter() {
         for ty in [KvType::F16, KvType::F32] {
             let run = |k: &[f32], v: &[f32]| {
                 let mut compute = Compute::new(Kernels::new(isa).unwrap(), n_threads);
-                let mut kv = KvLayer::new(ty, ty, N_HEAD_KV, 32, 48).unwrap();
-                compute.kv_store(&mut kv, 0, k, v, case.n);
+                let mut kv = cache(ty, ty, N_HEAD_KV, 32, 48);
+                compute.kv_append(&mut kv, k, v, case.n);
                 let mut out = vec![f32::NAN; 30 * 4 * 48];
                 let q = &case.q[200 * 4 * 32..230 * 4 * 32];
-                compute.attention(&kv, q, 200, 30, &case.params, &mut out);
+                compute.attention(&[Span::whole(200, 30)], |_| &kv, q, &case.params, &mut out);
                 out
             };
             // The token at 200 sees from 131 on, the one at 229 is the last.
@@ -160,10 +173,10 @@ fn long_contexts_are_merged_in_rounds() {
     let case = Case::new(&mut Random(11), 700, 4, (16, 1024), None, None);
     let run = |n_threads| {
         let mut compute = Compute::new(Kernels::best(), n_threads);
-        let mut kv = KvLayer::new(KvType::F16, KvType::F16, N_HEAD_KV, 16, 1024).unwrap();
-        compute.kv_store(&mut kv, 0, &case.k, &case.v, case.n);
+        let mut kv = cache(KvType::F16, KvType::F16, N_HEAD_KV, 16, 1024);
+        compute.kv_append(&mut kv, &case.k, &case.v, case.n);
         let mut out = vec![f32::NAN; 96 * 4 * 1024];
-        compute.attention(&kv, &case.q[604 * 4 * 16..], 604, 96, &case.params, &mut out);
+        compute.attention(&[Span::whole(604, 96)], |_| &kv, &case.q[604 * 4 * 16..], &case.params, &mut out);
         out
     };
     assert_same_bits(&run(7), &run(1), "7 threads");
@@ -178,11 +191,11 @@ fn q8_0_rounds_as_gguf_has_it() {
     let mut values = x.clone();
     values.extend([0.0; 32]);
     let mut compute = Compute::new(Kernels::best(), 1);
-    let mut kv = KvLayer::new(KvType::F16, KvType::Q8_0, 1, 1, 96).unwrap();
-    compute.kv_store(&mut kv, 0, &[1.0], &values, 1);
+    let mut kv = cache(KvType::F16, KvType::Q8_0, 1, 1, 96);
+    compute.kv_append(&mut kv, &[1.0], &values, 1);
     let mut out = vec![0.0; 96];
     let params = AttentionParams { n_head: 1, scale: 1.0, softcap: None, window: None };
-    compute.attention(&kv, &[1.0], 0, 1, &params, &mut out);
+    compute.attention(&[Span::whole(0, 1)], |_| &kv, &[1.0], &params, &mut out);
     for (block, found) in x.chunks(32).zip(out.chunks(32)) {
         let d = block.iter().fold(0f32, |m, x| m.max(x.abs())) / 127.0;
         for (x, found) in block.iter().zip(found) {
@@ -194,19 +207,21 @@ fn q8_0_rounds_as_gguf_has_it() {
     assert_eq!((out[1], out[2], &out[64..]), (3.0, -3.0, &[0.0; 32][..]));
 
     values[40] = f32::INFINITY;
-    compute.kv_store(&mut kv, 0, &[1.0], &values, 1);
-    compute.attention(&kv, &[1.0], 0, 1, &params, &mut out);
+    kv.truncate(0);
+    compute.kv_append(&mut kv, &[1.0], &values, 1);
+    compute.attention(&[Span::whole(0, 1)], |_| &kv, &[1.0], &params, &mut out);
     assert!(out[32..64].iter().all(|x| x.is_nan()) && out[..32].iter().all(|x| x.is_finite()));
 }
 
 #[test]
 fn heads_that_do_not_fit_the_type_of_the_cache_are_refused() {
-    let error = |k, v| KvLayer::new(k, v, 1, 80, 32).unwrap_err().to_string();
+    let shape = KvShape { n_head: 1, head_dim_k: 80, head_dim_v: 32 };
+    let error = |k, v| KvLayout::new(k, v, shape).unwrap_err().to_string();
     assert_eq!(
         error(KvType::Q8_0, KvType::F16),
         "keys of 80 values per head cannot be stored as q8_0, which takes 32 at a time; f16 and f32 take any"
     );
-    assert!(KvLayer::new(KvType::F16, KvType::Q8_0, 1, 80, 32).is_ok());
+    assert!(KvLayout::new(KvType::F16, KvType::Q8_0, shape).is_ok());
     assert_eq!("Q8_0".parse(), Ok(KvType::Q8_0));
     assert_eq!("q4_0".parse::<KvType>().unwrap_err(), "unknown cache type \"q4_0\" (known: f16, f32, q8_0)");
 }
@@ -214,12 +229,77 @@ fn heads_that_do_not_fit_the_type_of_the_cache_are_refused() {
 #[test]
 fn a_cache_grows_with_use_and_shrinks_again() {
     let mut compute = Compute::new(Kernels::best(), 1);
-    let mut kv = KvLayer::new(KvType::F16, KvType::F32, 1, 8, 4).unwrap();
+    let mut kv = cache(KvType::F16, KvType::F32, 1, 8, 4);
     assert_eq!((kv.len(), kv.bytes()), (0, 0));
-    compute.kv_store(&mut kv, 0, &[0.5; 8 * 129], &[0.5; 4 * 129], 129);
+    compute.kv_append(&mut kv, &[0.5; 8 * 129], &[0.5; 4 * 129], 129);
     assert_eq!((kv.len(), kv.bytes()), (129, 2 * 128 * (8 * 2 + 4 * 4)));
     kv.truncate(128);
     assert_eq!((kv.len(), kv.bytes()), (128, 128 * (8 * 2 + 4 * 4)));
+}
+
+/// Several sequences in one batch, of very different lengths: every one as if it were alone.
+#[test]
+fn sequences_do_not_see_each_other() {
+    let mut random = Random(14);
+    let dims = (32, 64);
+    let cases: Vec<Case> =
+        [300, 1, 130, 64].map(|n| Case::new(&mut random, n, 6, dims, Some(150), None)).into();
+    // The last tokens of each, as many as a prompt's piece or a single one.
+    let last = [40, 1, 1, 64];
+    for (isa, n_threads) in Isa::available().flat_map(|isa| [(isa, 1), (isa, 5)]) {
+        for ty in [KvType::F16, KvType::Q8_0] {
+            let mut compute = Compute::new(Kernels::new(isa).unwrap(), n_threads);
+            let mut caches = Vec::new();
+            let (mut spans, mut q, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+            for (case, n) in cases.iter().zip(last) {
+                let mut kv = cache(ty, ty, N_HEAD_KV, dims.0, dims.1);
+                compute.kv_append(&mut kv, &case.k, &case.v, case.n);
+                let first = spans.last().map_or(0, |span: &Span| span.tokens().end);
+                spans.push(Span { first, n_tokens: n, pos0: case.n - n });
+                q.extend_from_slice(&case.q[(case.n - n) * 6 * dims.0..]);
+                alone.extend_from_slice(&case.run(isa, 1, case.n, ty)[(case.n - n) * 6 * dims.1..]);
+                caches.push(kv);
+            }
+            let mut together = vec![f32::NAN; alone.len()];
+            compute.attention(&spans, |i| &caches[i], &q, &cases[0].params, &mut together);
+            assert_same_bits(&together, &alone, &format!("{isa} {n_threads} {ty:?}"));
+        }
+    }
+}
+
+#[test]
+fn forks_share_pages_until_one_writes() {
+    let case = Case::new(&mut Random(15), CHUNK + 20, 2, (8, 8), None, None);
+    let row = N_HEAD_KV * 8;
+    let part = |x: &[f32], from: usize, to: usize| x[from * row..to * row].to_vec();
+    let shape = KvShape { n_head: N_HEAD_KV, head_dim_k: 8, head_dim_v: 8 };
+    let layout = KvLayout::new(KvType::F16, KvType::F16, shape).unwrap();
+    let pool = KvPool::new(4 * layout.page_bytes());
+    let mut compute = Compute::new(Kernels::best(), 1);
+    let mut kv = KvLayer::new(layout, &pool);
+    compute.kv_append(&mut kv, &part(&case.k, 0, CHUNK + 10), &part(&case.v, 0, CHUNK + 10), CHUNK + 10);
+    let keys = kv.keys(1);
+    let mut fork = kv.fork(CHUNK + 5);
+    assert_eq!((fork.len(), pool.bytes_in_use()), (CHUNK + 5, 2 * layout.page_bytes()));
+    assert_eq!((fork.missing_pages(1), kv.missing_pages(1)), (1, 1), "the page that both would write to");
+    compute.kv_append(&mut fork, &[9.0; 2 * 8], &[9.0; 2 * 8], 1);
+    assert_eq!((fork.missing_pages(1), pool.bytes_in_use()), (0, 3 * layout.page_bytes()));
+    assert_eq!(kv.keys(1), keys);
+    assert_eq!(fork.keys(1)[..(CHUNK + 5) * 8], keys[..(CHUNK + 5) * 8]);
+    assert_eq!(fork.keys(1)[(CHUNK + 5) * 8..], [9.0; 8]);
+    // The first page is still shared, the pool has room for one more.
+    let full = fork.reserve(2 * CHUNK).unwrap_err();
+    assert_eq!(
+        full.to_string(),
+        format!(
+            "the cache is full: {0} of {0} bytes are in use, {1} more are needed",
+            4 * layout.page_bytes(),
+            layout.page_bytes()
+        )
+    );
+    assert_eq!(fork.len(), CHUNK + 6);
+    drop((kv, fork));
+    assert_eq!(pool.bytes_in_use(), 0);
 }
 
 fn rope(n_dims: usize) -> RopeParams {
@@ -233,13 +313,14 @@ fn rope(n_dims: usize) -> RopeParams {
         beta_slow: 1.0,
         n_ctx_orig: 4096,
         factors: None,
+        long_factors: None,
     }
 }
 
 /// Rotates two heads of 8 at positions 5 and 6.
 fn rotated(params: &RopeParams, layout: RopeLayout, x: &[f32]) -> Vec<f32> {
     let (mut table, mut x) = (RopeTable::default(), x.to_vec());
-    params.fill(&mut table, 5, 2);
+    params.fill(&mut table, [(5, 4096), (6, 4096)]);
     Compute::new(Kernels::best(), 1).rope(&mut x, 2, 8, &table, layout);
     x
 }
@@ -283,7 +364,7 @@ fn rotations_are_the_same_bits_on_every_instruction_set() {
         for layout in [RopeLayout::Norm, RopeLayout::Neox] {
             let run = |isa, n_threads| {
                 let (mut table, mut x) = (RopeTable::default(), x.clone());
-                rope(n_dims).fill(&mut table, 1000, 5);
+                rope(n_dims).fill(&mut table, (1000..1005).map(|pos| (pos, 4096)));
                 Compute::new(Kernels::new(isa).unwrap(), n_threads).rope(&mut x, 3, head_dim, &table, layout);
                 x
             };

@@ -1,29 +1,19 @@
 //! The steps that architectures are written in.
 //!
-//! A [`Graph`] evaluates a few tokens eagerly. It has two activations, each `[token][n]`: `x`, the residual
+//! A [`Graph`] evaluates a batch eagerly: some tokens of one or more sequences. It has two activations, each `[token][n]`: `x`, the residual
 //! stream, and `h`, what the current block is working on. Every step says what it reads and writes, and takes
 //! the name under which its result can be traced. Buffers are reused from one evaluation to the next.
 
 use qgguf_kernels::{AttentionParams, Compute, KvLayer, MatmulJob, RopeLayout, RopeTable};
 
 use super::Weight;
+use super::batch::Batch;
 use super::layers::{Attention, Ffn, Mlp, Moe};
 
-/// The positions whose logits are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outputs {
-    /// None: the tokens only go into the cache.
-    None,
-    /// The last token of the batch.
-    Last,
-    /// The token of this index in the batch and all after it.
-    From(usize),
-}
-
 /// Receives named intermediates: `(name, layer, [rows, row length], values)`.
-pub type TraceFn<'a> = dyn FnMut(&str, Option<usize>, [usize; 2], &[f32]) + 'a;
+pub type TraceFn<'a> = dyn FnMut(&str, Option<usize>, [usize; 2], &[f32]) + Send + 'a;
 
-/// One attention layer at work: what its scores are made of.
+/// One attention layer at work on one sequence: what its scores are made of.
 pub struct AttentionStep<'a> {
     /// The layer.
     pub layer: usize,
@@ -33,7 +23,7 @@ pub struct AttentionStep<'a> {
     pub q: &'a [f32],
     /// Position of the first token.
     pub pos0: usize,
-    /// Tokens evaluated together.
+    /// Tokens of the sequence that are evaluated together.
     pub n_tokens: usize,
     /// Heads, scale, window, soft cap.
     pub params: AttentionParams,
@@ -41,8 +31,8 @@ pub struct AttentionStep<'a> {
     pub compute: &'a Compute,
 }
 
-/// Sees every attention layer of an evaluation.
-pub type AttentionProbe<'a> = dyn FnMut(&AttentionStep<'_>) + 'a;
+/// Sees every attention layer of an evaluation, once for each sequence.
+pub type AttentionProbe<'a> = dyn FnMut(&AttentionStep<'_>) + Send + 'a;
 
 /// What some weights are about to be multiplied with.
 pub struct Activations<'a> {
@@ -60,7 +50,7 @@ pub struct Activations<'a> {
 }
 
 /// Sees what weights are multiplied with, once for each tensor and evaluation.
-pub type ActivationsProbe<'a> = dyn FnMut(&Activations<'_>) + 'a;
+pub type ActivationsProbe<'a> = dyn FnMut(&Activations<'_>) + Send + 'a;
 
 /// The activations, kept between evaluations so that nothing is allocated per token.
 #[derive(Default)]
@@ -76,17 +66,30 @@ pub struct Buffers {
     expert_ids: Vec<u32>,
     expert_weights: Vec<f32>,
     ropes: Vec<RopeTable>,
-    /// The wanted logits, `[position][n_vocab]`.
+    /// The wanted logits, `[token][n_vocab]`.
     pub logits: Vec<f32>,
+    /// The wanted hidden states, `[token][n_embd]`.
+    pub hidden: Vec<f32>,
 }
 
 impl Buffers {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        [&self.x, &self.h, &self.next, &self.q, &self.k, &self.v, &self.gate, &self.up, &self.logits]
-            .iter()
-            .map(|buffer| buffer.capacity() * size_of::<f32>())
-            .sum()
+        [
+            &self.x,
+            &self.h,
+            &self.next,
+            &self.q,
+            &self.k,
+            &self.v,
+            &self.gate,
+            &self.up,
+            &self.logits,
+            &self.hidden,
+        ]
+        .iter()
+        .map(|buffer| buffer.capacity() * size_of::<f32>())
+        .sum()
     }
 }
 
@@ -110,14 +113,11 @@ pub struct Scores {
     pub softcap: Option<f32>,
 }
 
-/// One evaluation: some tokens, at the end of what the cache holds.
+/// One evaluation of a batch.
 pub struct Graph<'a> {
     compute: &'a mut Compute,
-    cache: &'a mut [KvLayer],
     buffers: &'a mut Buffers,
-    tokens: &'a [u32],
-    pos0: usize,
-    outputs: Outputs,
+    batch: &'a mut Batch,
     trace: Option<&'a mut TraceFn<'a>>,
     probe: Option<&'a mut AttentionProbe<'a>>,
     activations_probe: Option<&'a mut ActivationsProbe<'a>>,
@@ -127,27 +127,21 @@ pub struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// Prepares the evaluation of `tokens` at positions `pos0..`.
+    /// Prepares the evaluation of `batch`.
     pub fn new(
         compute: &'a mut Compute,
-        cache: &'a mut [KvLayer],
         buffers: &'a mut Buffers,
+        batch: &'a mut Batch,
         ropes: &[qgguf_kernels::RopeParams],
-        tokens: &'a [u32],
-        pos0: usize,
-        outputs: Outputs,
     ) -> Graph<'a> {
         buffers.ropes.resize_with(ropes.len(), RopeTable::default);
         for (table, rope) in buffers.ropes.iter_mut().zip(ropes) {
-            rope.fill(table, pos0, tokens.len());
+            rope.fill(table, batch.positions());
         }
         Graph {
             compute,
-            cache,
             buffers,
-            tokens,
-            pos0,
-            outputs,
+            batch,
             trace: None,
             probe: None,
             activations_probe: None,
@@ -173,7 +167,7 @@ impl<'a> Graph<'a> {
 
     /// Number of tokens evaluated together.
     pub fn n_tokens(&self) -> usize {
-        self.tokens.len()
+        self.batch.tokens().len()
     }
 
     /// Says which layer the following steps belong to.
@@ -185,8 +179,8 @@ impl<'a> Graph<'a> {
     pub fn embed(&mut self, embeddings: &Weight, scale: f32) {
         let n_embd = embeddings.n_cols();
         let x = &mut self.buffers.x;
-        x.resize(self.tokens.len() * n_embd, 0.0);
-        for (&token, row) in self.tokens.iter().zip(x.chunks_exact_mut(n_embd)) {
+        x.resize(self.batch.tokens().len() * n_embd, 0.0);
+        for (&token, row) in self.batch.tokens().iter().zip(x.chunks_exact_mut(n_embd)) {
             embeddings.row(token as usize, row);
         }
         if scale != 1.0 {
@@ -219,7 +213,7 @@ impl<'a> Graph<'a> {
     /// `q`, `k`, `v` = projections of `h`, with their biases.
     pub fn qkv(&mut self, attn: &Attention) {
         self.observed(&[&attn.wq, &attn.wk, &attn.wv], |b| &b.h, None);
-        let n = self.tokens.len();
+        let n = self.n_tokens();
         let b = &mut *self.buffers;
         b.q.resize(n * attn.wq.n_rows(), 0.0);
         b.k.resize(n * attn.wk.n_rows(), 0.0);
@@ -253,10 +247,10 @@ impl<'a> Graph<'a> {
 
     /// Multiplies the queries of every token by `factor(position)`.
     pub fn scale_queries(&mut self, factor: impl Fn(usize) -> f32) {
-        let n = self.tokens.len();
+        let n = self.n_tokens();
         let row = self.buffers.q.len() / n;
-        for (t, q) in self.buffers.q.chunks_exact_mut(row).enumerate() {
-            let factor = factor(self.pos0 + t);
+        for (q, (pos, _)) in self.buffers.q.chunks_exact_mut(row).zip(self.batch.positions()) {
+            let factor = factor(pos);
             q.iter_mut().for_each(|q| *q *= factor);
         }
         self.traced("Qcur_scaled", |b| &b.q);
@@ -275,10 +269,15 @@ impl<'a> Graph<'a> {
     /// Appends `k` and `v` to the layer's cache, `h` = attention of `q` over it, then the output projection.
     pub fn attend(&mut self, attn: &Attention, scores: Scores) {
         let il = self.layer.expect("attention belongs to a layer");
-        let n = self.tokens.len();
+        let n = self.n_tokens();
         let b = &mut *self.buffers;
-        let cache = &mut self.cache[il];
-        self.compute.kv_store(cache, self.pos0, &b.k, &b.v, n);
+        let (row_k, row_v) = (attn.n_head_kv * attn.head_dim_k, attn.n_head_kv * attn.head_dim_v);
+        for (span, cache) in self.batch.caches_mut(il) {
+            let tokens = span.tokens();
+            let k = &b.k[tokens.start * row_k..tokens.end * row_k];
+            let v = &b.v[tokens.start * row_v..tokens.end * row_v];
+            self.compute.kv_append(cache, k, v, span.n_tokens);
+        }
         b.h.resize(n * attn.n_head * attn.head_dim_v, 0.0);
         let params = AttentionParams {
             n_head: attn.n_head,
@@ -287,17 +286,22 @@ impl<'a> Graph<'a> {
             window: scores.window,
         };
         if let Some(probe) = &mut self.probe {
-            probe(&AttentionStep {
-                layer: il,
-                kv: cache,
-                q: &b.q,
-                pos0: self.pos0,
-                n_tokens: n,
-                params,
-                compute: self.compute,
-            });
+            let row_q = attn.n_head * attn.head_dim_k;
+            for (i, span) in self.batch.spans().iter().enumerate() {
+                let tokens = span.tokens();
+                probe(&AttentionStep {
+                    layer: il,
+                    kv: self.batch.cache(i, il),
+                    q: &b.q[tokens.start * row_q..tokens.end * row_q],
+                    pos0: span.pos0,
+                    n_tokens: span.n_tokens,
+                    params,
+                    compute: self.compute,
+                });
+            }
         }
-        self.compute.attention(cache, &b.q, self.pos0, n, &params, &mut b.h);
+        let batch = &*self.batch;
+        self.compute.attention(batch.spans(), |i| batch.cache(i, il), &b.q, &params, &mut b.h);
         self.traced("kqv_out", |b| &b.h);
         self.project("attn_out", &attn.wo, attn.bo.as_deref());
     }
@@ -305,7 +309,7 @@ impl<'a> Graph<'a> {
     /// `h` = `w` · `h` + bias.
     fn project(&mut self, name: &str, w: &Weight, bias: Option<&[f32]>) {
         self.observed(&[w], |b| &b.h, None);
-        let n = self.tokens.len();
+        let n = self.n_tokens();
         let b = &mut *self.buffers;
         b.next.resize(n * w.n_rows(), 0.0);
         self.compute.matmul(&b.h, n, &mut [MatmulJob { w: w.matrix(), out: &mut b.next }]);
@@ -329,7 +333,7 @@ impl<'a> Graph<'a> {
     /// `h` = down(gate(gate · `h`) ⊙ up · `h`).
     pub fn ffn(&mut self, ffn: &Ffn, gate: Gate) {
         self.observed(&[&ffn.gate, &ffn.up], |b| &b.h, None);
-        let n = self.tokens.len();
+        let n = self.n_tokens();
         let b = &mut *self.buffers;
         b.gate.resize(n * ffn.gate.n_rows(), 0.0);
         b.up.resize(n * ffn.up.n_rows(), 0.0);
@@ -376,7 +380,7 @@ impl<'a> Graph<'a> {
     /// The router's softmax picks the `n_used` largest probabilities (lowest expert on ties), which are
     /// then normalised to sum 1.
     pub fn moe(&mut self, moe: &Moe) {
-        let n = self.tokens.len();
+        let n = self.n_tokens();
         self.route(moe);
         self.observed(&[&moe.gate[0], &moe.up[0]], |b| &b.h, Some(moe.gate.len()));
         let b = &mut *self.buffers;
@@ -417,7 +421,7 @@ impl<'a> Graph<'a> {
     /// Fills `expert_ids` and `expert_weights`, `[token][n_used]`.
     fn route(&mut self, moe: &Moe) {
         self.observed(&[&moe.router], |b| &b.h, None);
-        let n = self.tokens.len();
+        let n = self.n_tokens();
         let b = &mut *self.buffers;
         let n_expert = moe.router.n_rows();
         b.next.resize(n * n_expert, 0.0);
@@ -439,18 +443,20 @@ impl<'a> Graph<'a> {
         self.traced("ffn_moe_probs", |b| &b.next);
     }
 
-    /// The last norm and the output projection, for the wanted positions only.
+    /// The last norm and the output projection, for the wanted tokens only.
     pub fn output(&mut self, head: &super::layers::Head, eps: f32) {
-        let n = self.n_outputs();
         let n_embd = head.norm.len();
         self.layer = None;
         let b = &mut *self.buffers;
-        b.h.resize(n * n_embd, 0.0);
+        gather(&b.x, n_embd, self.batch.hidden(), &mut b.hidden);
+        self.compute.rms_norm_in_place(&mut b.hidden, &head.norm, eps);
+        gather(&b.x, n_embd, self.batch.logits(), &mut b.h);
+        let n = self.batch.logits().len();
         b.logits.resize(n * head.output.n_rows(), 0.0);
         if n == 0 {
             return;
         }
-        self.compute.rms_norm(&b.x[b.x.len() - n * n_embd..], &head.norm, eps, &mut b.h);
+        self.compute.rms_norm_in_place(&mut b.h, &head.norm, eps);
         self.observed(&[&head.output], |b| &b.h, None);
         let b = &mut *self.buffers;
         let job = MatmulJob { w: head.output.matrix(), out: &mut b.logits };
@@ -487,24 +493,20 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Tokens whose logits are wanted: the last ones.
-    fn n_outputs(&self) -> usize {
-        match self.outputs {
-            Outputs::None => 0,
-            Outputs::Last => 1,
-            Outputs::From(first) => self.tokens.len() - first,
-        }
-    }
-
     fn traced(&mut self, name: &str, values: impl Fn(&Buffers) -> &Vec<f32>) {
-        let n_outputs = self.n_outputs();
         if let Some(trace) = &mut self.trace {
             let values = values(self.buffers);
             let of_outputs = self.layer.is_none() && name.starts_with("result");
-            let rows = if of_outputs { n_outputs } else { self.tokens.len() };
+            let rows = if of_outputs { self.batch.logits().len() } else { self.batch.tokens().len() };
             trace(name, self.layer, [rows, values.len() / rows], values);
         }
     }
+}
+
+/// `out` = the rows of `x`, `n` values each, of these tokens.
+fn gather(x: &[f32], n: usize, tokens: &[usize], out: &mut Vec<f32>) {
+    out.clear();
+    tokens.iter().for_each(|&token| out.extend_from_slice(&x[token * n..(token + 1) * n]));
 }
 
 /// The smallest sum by which expert weights are divided (2⁻¹⁴, as llama.cpp has it).

@@ -1,7 +1,7 @@
 //! The hyper-parameters that all families share, read from `<architecture>.*` and checked.
 
 use qgguf_gguf::Metadata;
-use qgguf_kernels::RopeParams;
+use qgguf_kernels::{KvShape, KvType, RopeParams};
 
 use super::LoadError;
 
@@ -117,17 +117,18 @@ impl Hparams {
         })
     }
 
-    /// Bytes of keys and values per position when each value takes `value_bytes`.
-    pub fn kv_bytes_per_position(&self, value_bytes: usize) -> usize {
-        let widths = self.n_head_kv.iter().map(|n| n.saturating_mul(self.head_dim_k + self.head_dim_v));
-        widths.fold(0, usize::saturating_add).saturating_mul(value_bytes)
+    /// The keys and values of every layer, for families without layers of another kind.
+    pub fn kv_shapes(&self) -> Vec<KvShape> {
+        let (head_dim_k, head_dim_v) = (self.head_dim_k, self.head_dim_v);
+        self.n_head_kv.iter().map(|&n_head| KvShape { n_head, head_dim_k, head_dim_v }).collect()
     }
 
     /// The context size when none is asked for: what the model was trained with, if its keys and values in
     /// f16 fit [`DEFAULT_KV_BUDGET`]; else as many positions as fit, in steps of 256. The budget is a
     /// constant, so that one file behaves alike on every machine.
     pub fn default_n_ctx(&self) -> usize {
-        let fits = DEFAULT_KV_BUDGET / self.kv_bytes_per_position(2).max(1);
+        let bytes = self.kv_shapes().into_iter().map(|shape| shape.position_bytes(KvType::F16, KvType::F16));
+        let fits = DEFAULT_KV_BUDGET / bytes.fold(0, usize::saturating_add).max(1);
         self.n_ctx_train.min((fits / 256 * 256).max(256))
     }
 
@@ -200,6 +201,7 @@ impl Hparams {
             beta_slow: f32_or("rope.scaling.yarn_beta_slow", 1.0)?,
             n_ctx_orig,
             factors: None,
+            long_factors: None,
         })
     }
 }

@@ -142,29 +142,22 @@ impl Weight {
 pub struct Loader<'a> {
     file: &'a Arc<GgufFile>,
     hparams: Hparams,
-    n_ctx: usize,
     taken: HashSet<usize>,
     warnings: Vec<String>,
 }
 
 impl<'a> Loader<'a> {
-    /// Reads the shared hyper-parameters of `file`; `n_ctx` caps the context (default: the trained one).
-    pub fn new(file: &'a Arc<GgufFile>, arch: &str, n_ctx: Option<usize>) -> Result<Loader<'a>, LoadError> {
+    /// Reads the shared hyper-parameters of `file`.
+    pub fn new(file: &'a Arc<GgufFile>, arch: &str) -> Result<Loader<'a>, LoadError> {
         let embeddings = file.require_tensor("token_embd.weight")?;
         let n_vocab = embeddings.shape().get(1).copied().unwrap_or(1) as usize;
         let hparams = Hparams::from_metadata(file.metadata(), arch, n_vocab)?;
-        let n_ctx = n_ctx.unwrap_or_else(|| hparams.default_n_ctx());
-        Ok(Loader { file, hparams, n_ctx, taken: HashSet::new(), warnings: Vec::new() })
+        Ok(Loader { file, hparams, taken: HashSet::new(), warnings: Vec::new() })
     }
 
     /// The hyper-parameters.
     pub fn hparams(&self) -> &Hparams {
         &self.hparams
-    }
-
-    /// The context size that the model will be used with.
-    pub fn n_ctx(&self) -> usize {
-        self.n_ctx
     }
 
     /// The metadata of the file.

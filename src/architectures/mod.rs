@@ -5,6 +5,7 @@
 //! names GGUF people know. To add one: write the file, add its line to [`FAMILIES`].
 //! No instruction sets here, and no file formats.
 
+mod batch;
 mod gemma;
 mod granite;
 mod graph;
@@ -20,18 +21,22 @@ mod qwen3;
 mod qwen3moe;
 mod smollm3;
 
-pub use graph::{
-    Activations, ActivationsProbe, AttentionProbe, AttentionStep, Buffers, Graph, Outputs, TraceFn,
-};
+pub use batch::{Batch, Outputs};
+pub use graph::{Activations, ActivationsProbe, AttentionProbe, AttentionStep, Buffers, Graph, TraceFn};
 pub use hparams::{DEFAULT_KV_BUDGET, Hparams};
 pub use loader::{LoadError, Loader, Weight};
 
-use qgguf_kernels::RopeParams;
+use qgguf_kernels::{KvShape, RopeParams};
 
 /// A loaded model family: weights and the order in which they are applied.
 pub trait Architecture: Send + Sync {
     /// The rotary embeddings in use; [`Graph::rope`] takes an index into them.
     fn ropes(&self) -> &[RopeParams];
+
+    /// What each layer remembers of a sequence, first to last.
+    fn memory(&self, hparams: &Hparams) -> Vec<KvShape> {
+        hparams.kv_shapes()
+    }
 
     /// Evaluates the tokens of `g`: appends their keys and values to the cache and leaves the logits.
     fn forward(&self, g: &mut Graph<'_>);

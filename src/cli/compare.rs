@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> Result<()> {
         let (base, others) = subjects.split_first_mut().expect("at least two");
         base.loaded.session.truncate(0);
         others.iter_mut().for_each(|other| other.loaded.session.truncate(0));
-        for batch in chunk.batches(base.loaded.session.n_ubatch()) {
+        for batch in chunk.batches(base.loaded.session.options().n_ubatch) {
             let expected = chunk.score(&mut base.loaded.session, &batch)?;
             base.perplexity.add(&expected.predictions);
             for other in &mut *others {

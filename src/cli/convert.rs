@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use qgguf::architectures;
 use qgguf::chat_template::{ChatTemplate, SpecialTokens};
+use qgguf::engine::EngineOptions;
 use qgguf::model::{Model, ModelOptions};
 use qgguf::sampler::SamplerParams;
-use qgguf::session::{Session, SessionOptions};
+use qgguf::session::Session;
 use qgguf::tokenizer::{Tokenizer, TokenizerOptions};
 use qgguf_convert::file_type::FileType;
 use qgguf_convert::hf::convert::{Conversion, Options, Source, is_plain};
@@ -403,12 +404,11 @@ impl Verification<'_> {
         if architectures::names().all(|name| name != architecture) {
             return Ok(writeln!(out, "verify: prompt: not run, this runtime has no {architecture}")?);
         }
-        let model =
-            Arc::new(Model::open(path, &ModelOptions { n_ctx: Some(64), ..ModelOptions::default() })?);
+        let model = Arc::new(Model::open(path, &ModelOptions::default())?);
         let tokens = model.tokenizer().encode(PROMPT, true, false);
         let options =
-            SessionOptions { n_threads: self.n_threads, kernels: self.kernels, ..Default::default() };
-        let mut session = Session::new(model.clone(), &options)?;
+            EngineOptions { n_threads: self.n_threads, kernels: self.kernels, ..Default::default() };
+        let mut session = Session::new(model.clone(), Some(64), &options)?;
         let logits = session.eval(&tokens)?;
         if let Some(i) = logits.iter().position(|x| !x.is_finite()) {
             return Err(Failure::text(format!(

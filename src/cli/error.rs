@@ -5,6 +5,8 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
+use qgguf::engine::EvalError;
+
 /// Why a subcommand gave up.
 ///
 /// Deliberately not an [`Error`] itself, so that every error converts into it with `?`.
@@ -15,13 +17,13 @@ pub enum Failure {
     /// The command ended early at the user's wish (Ctrl-C); everything has been said: the exit code is the signal's, 130.
     Interrupted,
     /// Anything else: exit code 1. The texts in front say what was being done.
-    Other(Vec<String>, Box<dyn Error>),
+    Other(Vec<String>, Box<dyn Error + Send + Sync>),
 }
 
 /// What subcommands return.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
-impl<E: Error + 'static> From<E> for Failure {
+impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure::Other(Vec::new(), Box::new(error))
     }
@@ -79,7 +81,7 @@ impl Failure {
                         said = text;
                     }
                 }
-                line
+                line + chain(&**error).find_map(hint).unwrap_or_default()
             }
         }
     }
@@ -95,6 +97,14 @@ fn shortened(mut text: String) -> String {
         text += &format!("… ({rest} more characters)");
     }
     text
+}
+
+/// The flag that helps, which the library does not know.
+fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
+    match cause.downcast_ref()? {
+        EvalError::ContextFull { .. } => Some(" (a larger one: --ctx-size)"),
+        _ => None,
+    }
 }
 
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {

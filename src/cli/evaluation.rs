@@ -76,7 +76,7 @@ impl TextArgs {
 
     /// The text in chunks of the model's context.
     pub fn cut(&self, text: &str, loaded: &Loaded, parse_special: bool) -> Result<Chunks> {
-        let chunks = Chunks::new(loaded.model.tokenizer(), text, loaded.model.n_ctx(), parse_special);
+        let chunks = Chunks::new(loaded.model.tokenizer(), text, loaded.session.n_ctx(), parse_special);
         chunks.context(self.name())
     }
 

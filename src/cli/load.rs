@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use qgguf::engine::EngineOptions;
 use qgguf::model::{Model, ModelOptions};
-use qgguf::session::{Session, SessionOptions};
+use qgguf::session::Session;
 use qgguf::tokenizer::TokenizerOptions;
-use qgguf_gguf::GgufFile;
 use qgguf_kernels::{ISA_VARIABLE, Isa, Kernels};
 
 use super::args::{ComputeArgs, ModelArgs};
@@ -57,13 +57,18 @@ pub fn load_trained(
         None => default_model()?,
     };
     let options = ModelOptions {
-        n_ctx: n_ctx(model, &path)?,
         mlock: model.mlock,
         no_mmap: model.no_mmap,
         tokenizer: TokenizerOptions { pre_override: model.pre.clone() },
     };
     let opened = Arc::new(Model::open(&path, &options)?);
-    let (n_ctx, trained) = (opened.n_ctx(), opened.hparams().n_ctx_train);
+    let trained = opened.hparams().n_ctx_train;
+    // `-c 0` asks for the trained context.
+    let n_ctx = match model.ctx_size {
+        Some(0) => trained,
+        Some(n) => n,
+        None => opened.hparams().default_n_ctx(),
+    };
     if n_ctx > trained && !beyond_training {
         return Err(Failure::text(format!(
             "{}: expected a context of at most {trained}, which the model was trained with, found {n_ctx} \
@@ -73,12 +78,14 @@ pub fn load_trained(
     }
     let mut session = Session::new(
         opened.clone(),
-        &SessionOptions {
+        Some(n_ctx),
+        &EngineOptions {
             n_threads: compute.threads.unwrap_or_else(qgguf::threads::default_threads),
             n_threads_batch: compute.threads_batch.unwrap_or(0),
             n_ubatch: compute.ubatch_size,
             type_k: compute.cache_type_k,
             type_v: compute.cache_type_v,
+            cache_bytes: None,
             kernels,
         },
     )
@@ -95,17 +102,6 @@ pub fn kernels(isa: Option<Isa>) -> Result<Kernels> {
         Some(isa) => Kernels::new(isa).map_err(Failure::usage),
         None => Kernels::from_env().map_err(|e| Failure::usage(format!("{ISA_VARIABLE}: {e}"))),
     }
-}
-
-/// `-c 0` asks for the trained context, which only the file knows.
-fn n_ctx(args: &ModelArgs, path: &Path) -> Result<Option<usize>> {
-    if args.ctx_size != Some(0) {
-        return Ok(args.ctx_size);
-    }
-    let file = GgufFile::open(path)?;
-    let key = format!("{}.context_length", file.architecture()?);
-    let trained = file.metadata().u32(&key).context(path.display())?;
-    Ok(trained.map(|n| n as usize))
 }
 
 /// The tiny model: in `$QGGUF_MODELS`, in `models/` here, or in the checkout this was built from.
@@ -151,15 +147,15 @@ impl Loaded {
             .for_each(|warning| note!("qgguf: warning: {}", terminal::escape(warning)));
         note!(
             "qgguf: context {} (trained {}), threads {}, {}",
-            self.model.n_ctx(),
+            self.session.n_ctx(),
             hparams.n_ctx_train,
-            match (self.session.n_threads(), self.session.n_threads_batch()) {
+            match (self.session.options().n_threads, self.session.options().n_threads_batch) {
                 (one, batch) if one == batch => one.to_string(),
                 (one, batch) => format!("{one} ({batch} for prompts)"),
             },
-            self.session.kernels().isa(),
+            self.session.options().kernels.isa(),
         );
-        if self.model.n_ctx() > hparams.n_ctx_train {
+        if self.session.n_ctx() > hparams.n_ctx_train {
             note!(
                 "qgguf: warning: the context is larger than the model was trained for; text beyond may be poor"
             );
@@ -180,11 +176,8 @@ impl Loaded {
 
     /// Memory for keys and values once the context is full.
     fn full_kv_bytes(&self, compute: &ComputeArgs) -> u64 {
-        let hparams = self.model.hparams();
-        let heads: usize = hparams.n_head_kv.iter().sum();
-        let position = heads * compute.cache_type_k.row_bytes(hparams.head_dim_k)
-            + heads * compute.cache_type_v.row_bytes(hparams.head_dim_v);
-        (position as u64).saturating_mul(self.model.n_ctx() as u64)
+        let n_ctx = self.session.n_ctx();
+        self.model.memory_bytes(n_ctx, compute.cache_type_k, compute.cache_type_v) as u64
     }
 
     /// Says what memory is in use.

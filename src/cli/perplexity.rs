@@ -226,7 +226,7 @@ fn row(chunk: usize, report: &DivergenceReport) -> String {
 fn print_json(object: &mut Value, outcome: Value, loaded: &Loaded) -> Result<()> {
     if let (Some(object), Value::Object(outcome)) = (object.as_object_mut(), outcome) {
         object.extend(outcome);
-        object.insert("n_threads".to_owned(), loaded.session.n_threads_batch().into());
+        object.insert("n_threads".to_owned(), loaded.session.options().n_threads_batch.into());
     }
     let mut line = serde_json::to_vec(object)?;
     line.push(b'\n');

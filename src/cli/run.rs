@@ -120,12 +120,12 @@ fn print_json(
         "stop_detail": generation::explain_stop(&generation.stop, loaded.model.tokenizer()),
         "settings": {
             "sampling": settings.json(),
-            "n_ctx": loaded.model.n_ctx(),
-            "n_threads": loaded.session.n_threads(),
+            "n_ctx": loaded.session.n_ctx(),
+            "n_threads": loaded.session.options().n_threads,
             "n_ubatch": args.compute.ubatch_size,
             "cache_type_k": args.compute.cache_type_k.name(),
             "cache_type_v": args.compute.cache_type_v.name(),
-            "isa": loaded.session.kernels().isa().name(),
+            "isa": loaded.session.options().kernels.isa().name(),
         },
         "timings": outcome.timings(loaded),
     });

@@ -1,14 +1,14 @@
 //! `--trace DIR`: every named intermediate as a `.npy` file.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use qgguf::npy;
 use qgguf::session::Session;
+use qgguf::threads::lock;
 
 use super::error::{Context, Failure, Result};
 
@@ -17,7 +17,7 @@ use super::error::{Context, Failure, Result};
 /// One file per name and layer (`ffn_out-3.npy`), shape `[rows, row length]`; later evaluations append their
 /// rows, so that the files do not depend on how the tokens were split.
 pub struct Trace {
-    state: Rc<RefCell<State>>,
+    state: Arc<Mutex<State>>,
 }
 
 struct State {
@@ -32,10 +32,10 @@ impl Trace {
     pub fn start(dir: &Path, session: &mut Session) -> Result<Trace> {
         fs::create_dir_all(dir).context(format!("cannot create {}", dir.display()))?;
         let state = State { dir: dir.to_owned(), shapes: HashMap::new(), error: None };
-        let state = Rc::new(RefCell::new(state));
+        let state = Arc::new(Mutex::new(state));
         let shared = state.clone();
-        session.set_trace(Some(Box::new(move |name, layer, shape, values| {
-            let mut state = shared.borrow_mut();
+        session.engine_mut().set_trace(Some(Box::new(move |name, layer, shape, values| {
+            let mut state = lock(&shared);
             if state.error.is_none() {
                 state.error = state.append(name, layer, shape, values).err();
             }
@@ -45,7 +45,7 @@ impl Trace {
 
     /// Reports the first error and where the files are.
     pub fn finish(self) -> Result<()> {
-        let mut state = self.state.borrow_mut();
+        let mut state = lock(&self.state);
         if let Some(error) = state.error.take() {
             return Err(error);
         }

@@ -192,7 +192,7 @@ impl Chunk<'_> {
         mut each: impl FnMut(Scored<'_>) -> Result<(), EvaluateError>,
     ) -> Result<(), EvaluateError> {
         session.truncate(0);
-        self.batches(session.n_ubatch()).try_for_each(|batch| each(self.score(session, &batch)?))
+        self.batches(session.options().n_ubatch).try_for_each(|batch| each(self.score(session, &batch)?))
     }
 
     /// Evaluates the next batch of the chunk.

@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use crate::session::{EvalError, Session};
+use crate::engine::EvalError;
+use crate::session::Session;
 
 /// The `n` likeliest tokens one after the other, after `prompt`; the lowest id among equals. Fewer if `each`, which is asked
 /// before every one, breaks off.
@@ -18,7 +19,7 @@ pub fn greedy(
     session.truncate(0);
     let mut tokens: Vec<u32> = Vec::with_capacity(n);
     while tokens.len() < n && each().is_continue() {
-        let kernels = session.kernels();
+        let kernels = session.options().kernels;
         let logits = match tokens.last() {
             None => session.eval(prompt)?,
             Some(&token) => session.eval(&[token])?,

@@ -21,7 +21,7 @@ pub use mean::{Estimate, Mean};
 pub use perplexity::Perplexity;
 pub use predictions::{Prediction, predictions};
 
-use crate::session::EvalError;
+use crate::engine::EvalError;
 
 /// Why an evaluation cannot go on.
 #[derive(Debug, thiserror::Error)]

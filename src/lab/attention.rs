@@ -3,12 +3,11 @@
 //! Softmax has to hand out all of its weight; a head that looks for nothing leaves it with the first token, which every
 //! position sees (attention sinks: Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023).
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::architectures::AttentionStep;
 use crate::session::Session;
+use crate::threads::lock;
 
 /// Attention weights of one query: `weights[p]` is what head `head` of the step's token number `token` gives to
 /// position p. `keys` are those of the head's key/value head, `[position][element]`
@@ -92,16 +91,16 @@ impl LayerShares {
 
 /// Measures a session's attention from a position on.
 pub struct Recorder {
-    sums: Rc<RefCell<Vec<Sums>>>,
+    sums: Arc<Mutex<Vec<Sums>>>,
 }
 
 impl Recorder {
     /// Watches the following evaluations of `session`: the given layers, positions `from` and later.
     pub fn attach(session: &mut Session, from: usize, layers: &[usize]) -> Recorder {
-        let sums = Rc::new(RefCell::new(layers.iter().map(|&layer| Sums::new(layer)).collect::<Vec<_>>()));
+        let sums = Arc::new(Mutex::new(layers.iter().map(|&layer| Sums::new(layer)).collect::<Vec<_>>()));
         let shared = sums.clone();
-        session.set_attention_probe(Some(Box::new(move |step| {
-            let mut layers = shared.borrow_mut();
+        session.engine_mut().set_attention_probe(Some(Box::new(move |step| {
+            let mut layers = lock(&shared);
             if let Some(sums) = layers.iter_mut().find(|sums| sums.shares.layer == step.layer) {
                 sums.add(step, from);
             }
@@ -112,7 +111,7 @@ impl Recorder {
     /// The shares so far, in the order in which the layers were asked for; without the layers of which no position was
     /// measured.
     pub fn shares(&self) -> Vec<LayerShares> {
-        self.sums.borrow().iter().filter(|sums| sums.shares.n_positions > 0).map(Sums::means).collect()
+        lock(&self.sums).iter().filter(|sums| sums.shares.n_positions > 0).map(Sums::means).collect()
     }
 }
 
@@ -143,7 +142,7 @@ impl Sums {
                 let own = *weights.last().expect("a position sees itself");
                 sum.add(Share { first: weights[0].into(), own: own.into() });
             }
-            *heads[head].lock().unwrap_or_else(PoisonError::into_inner) = sum;
+            *lock(&heads[head]) = sum;
         });
         let shares = &mut self.shares;
         shares.n_positions += tokens.len();

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 
 use super::relative_error;
-use crate::session::{EvalError, Session};
+use crate::engine::EvalError;
+use crate::session::Session;
 
 /// What a model makes of a prompt.
 #[derive(Clone, Debug, PartialEq)]

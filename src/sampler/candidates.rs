@@ -24,6 +24,7 @@ struct Candidate {
 /// See the module.
 ///
 /// A weight is what [`Kernels::softmax_weights`] makes of a logit; sums of weights are exact.
+#[derive(Clone)]
 pub(super) struct Candidates {
     kernels: Kernels,
     /// One logit per token, as long as `listed` is false.

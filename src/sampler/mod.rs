@@ -71,6 +71,7 @@ pub enum SamplerError {
 }
 
 /// Chooses tokens. It allocates while the first token is drawn; later draws reuse its buffers.
+#[derive(Clone)]
 pub struct Sampler {
     params: SamplerParams,
     seed: u64,
@@ -219,7 +220,7 @@ fn generator(seed: u64) -> ChaCha8Rng {
 }
 
 /// The last accepted tokens and how often each occurs among them. It grows by use, not by the window asked for.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct History {
     capacity: usize,
     tokens: VecDeque<u32>,

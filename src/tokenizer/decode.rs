@@ -62,11 +62,6 @@ impl Tokenizer {
         }
         if self.flags.clean_spaces { clean_spaces(&text) } else { text }
     }
-
-    /// Decodes tokens as they come.
-    pub fn stream(&self) -> Detokenizer<'_> {
-        Detokenizer { tokenizer: self, held: Vec::new() }
-    }
 }
 
 /// Turns a stream of tokens into text, complete characters only.
@@ -74,17 +69,16 @@ impl Tokenizer {
 /// Control tokens have no text. A piece that begins with a space keeps it, because what is streamed nearly always
 /// continues something; so a text that is streamed from its start has one space more than [`Tokenizer::decode`]
 /// gives, if the vocabulary puts one there.
-#[derive(Clone, Debug)]
-pub struct Detokenizer<'t> {
-    tokenizer: &'t Tokenizer,
+#[derive(Clone, Debug, Default)]
+pub struct Detokenizer {
     /// The start of a character whose rest has not come yet.
     held: Vec<u8>,
 }
 
-impl Detokenizer<'_> {
-    /// The text that this token completes. Bytes that can never become a character are U+FFFD.
-    pub fn push(&mut self, id: u32) -> String {
-        self.tokenizer.push_piece(id, false, &mut self.held);
+impl Detokenizer {
+    /// The text that this token of `tokenizer` completes. Bytes that can never become a character are U+FFFD.
+    pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> String {
+        tokenizer.push_piece(id, false, &mut self.held);
         let mut text = String::new();
         let mut held = Vec::new();
         let mut chunks = self.held.utf8_chunks().peekable();

@@ -1,15 +1,14 @@
 //! `qgguf attention`: the shares of attention, against the runtime's own results and against a softmax written out.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use qgguf::engine::EngineOptions;
 use qgguf::lab::attention::weights;
 use qgguf::model::{Model, ModelOptions};
-use qgguf::session::{Session, SessionOptions};
+use qgguf::session::Session;
 use qgguf_kernels::KvType;
 
 use crate::fixtures::fixtures;
@@ -24,18 +23,18 @@ fn tokens() -> Vec<u32> {
 
 /// A session that keeps keys and values as they are.
 fn exact_session(model: &Path) -> Session {
-    let model = Model::open(model, &ModelOptions { n_ctx: Some(512), ..ModelOptions::default() }).unwrap();
-    let options = SessionOptions { type_k: KvType::F32, type_v: KvType::F32, ..SessionOptions::default() };
-    Session::new(Arc::new(model), &options).unwrap()
+    let model = Model::open(model, &ModelOptions::default()).unwrap();
+    let options = EngineOptions { type_k: KvType::F32, type_v: KvType::F32, ..EngineOptions::default() };
+    Session::new(Arc::new(model), Some(512), &options).unwrap()
 }
 
-type Traced = Rc<RefCell<HashMap<(String, Option<usize>), Vec<f32>>>>;
+type Traced = Arc<Mutex<HashMap<(String, Option<usize>), Vec<f32>>>>;
 
 fn trace(session: &mut Session) -> Traced {
     let traced = Traced::default();
     let shared = traced.clone();
-    session.set_trace(Some(Box::new(move |name, layer, _, values| {
-        shared.borrow_mut().insert((name.to_owned(), layer), values.to_vec());
+    session.engine_mut().set_trace(Some(Box::new(move |name, layer, _, values| {
+        shared.lock().unwrap().insert((name.to_owned(), layer), values.to_vec());
     })));
     traced
 }
@@ -53,11 +52,11 @@ fn values_weighted_by_the_shares_are_what_attention_gives() {
         n_models += 1;
         let mut session = exact_session(&path);
         let traced = trace(&mut session);
-        let mixed = Rc::new(RefCell::new(HashMap::new()));
+        let mixed = Arc::new(Mutex::new(HashMap::new()));
         let (values, results) = (traced.clone(), mixed.clone());
-        session.set_attention_probe(Some(Box::new(move |step| {
+        session.engine_mut().set_attention_probe(Some(Box::new(move |step| {
             let (n_head_kv, _, dim) = step.kv.dims();
-            let values = values.borrow();
+            let values = values.lock().unwrap();
             let v = &values[&("Vcur".to_owned(), Some(step.layer))];
             let mut out = Vec::new();
             for token in 0..step.n_tokens {
@@ -72,11 +71,11 @@ fn values_weighted_by_the_shares_are_what_attention_gives() {
                     );
                 }
             }
-            results.borrow_mut().insert(step.layer, out);
+            results.lock().unwrap().insert(step.layer, out);
         })));
         session.eval(&tokens()).unwrap();
-        let traced = traced.borrow();
-        for (&layer, mixed) in mixed.borrow().iter() {
+        let traced = traced.lock().unwrap();
+        for (&layer, mixed) in mixed.lock().unwrap().iter() {
             let expected = &traced[&("kqv_out".to_owned(), Some(layer))];
             assert_eq!(mixed.len(), expected.len(), "{name} layer {layer}");
             let largest = expected.iter().fold(0f32, |m, x| m.max(x.abs()));
@@ -84,7 +83,7 @@ fn values_weighted_by_the_shares_are_what_attention_gives() {
             // Sums of up to 140 products in another order.
             assert!(off <= 2e-6 * largest.max(1.0), "{name} layer {layer}: {off} of {largest}");
         }
-        assert!(!mixed.borrow().is_empty());
+        assert!(!mixed.lock().unwrap().is_empty());
     }
     assert_eq!(n_models, 10);
 }
@@ -116,7 +115,7 @@ fn shares_are_those_of_a_plain_softmax() {
     assert_eq!(ids.len(), N_TOKENS);
     let traced = trace(&mut session);
     session.eval(&ids).unwrap();
-    let traced = traced.borrow();
+    let traced = traced.lock().unwrap();
 
     let all = json(qgguf("attention --json -ctk f32 -ctv f32 -p").arg(&text));
     assert_eq!((&all["from"], &all["n_positions"]), (&50.into(), &90.into()));

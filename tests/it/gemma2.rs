@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use qgguf::engine::EngineOptions;
 use qgguf::model::{Model, ModelOptions};
-use qgguf::session::{Session, SessionOptions};
+use qgguf::session::Session;
 use qgguf_kernels::{Isa, Kernels, KvType};
 
 use crate::handmade::Gguf;
@@ -102,10 +103,10 @@ const LLAMA_CPP: [f32; N_VOCAB] = [
 ];
 
 /// The logits of the last token.
-fn logits(path: &Path, tokens: &[u32], options: SessionOptions) -> Vec<f32> {
+fn logits(path: &Path, tokens: &[u32], options: EngineOptions) -> Vec<f32> {
     let model = Arc::new(Model::open(path, &ModelOptions::default()).unwrap());
-    let options = SessionOptions { type_k: KvType::F32, type_v: KvType::F32, ..options };
-    Session::new(model, &options).unwrap().eval(tokens).unwrap().to_vec()
+    let options = EngineOptions { type_k: KvType::F32, type_v: KvType::F32, ..options };
+    Session::new(model, None, &options).unwrap().eval(tokens).unwrap().to_vec()
 }
 
 #[test]
@@ -113,14 +114,14 @@ fn logits_are_those_of_llama_cpp() {
     let dir = tempfile::tempdir().unwrap();
     let path = model(dir.path(), "tight.gguf", Some(TIGHT));
     let tokens: Vec<u32> = (0..12).map(|i| (7 * i + 3) % 40).collect();
-    let expected = logits(&path, &tokens, SessionOptions::default());
+    let expected = logits(&path, &tokens, EngineOptions::default());
     let off = expected.iter().zip(&LLAMA_CPP).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     // llama.cpp takes GELU from a table in half precision.
     assert!(off < 2e-3, "{off}: {expected:?}");
     for isa in Isa::available() {
         for (n_threads, n_ubatch) in [(1, 1), (2, 5), (3, 512)] {
             let kernels = Kernels::new(isa).unwrap();
-            let options = SessionOptions { n_threads, n_ubatch, kernels, ..SessionOptions::default() };
+            let options = EngineOptions { n_threads, n_ubatch, kernels, ..EngineOptions::default() };
             assert_eq!(logits(&path, &tokens, options), expected, "{isa}, {n_threads} threads, {n_ubatch}");
         }
     }
@@ -130,7 +131,7 @@ fn logits_are_those_of_llama_cpp() {
 fn what_no_key_says_is_what_the_family_has() {
     let dir = tempfile::tempdir().unwrap();
     let tokens: Vec<u32> = (0..4200).map(|i| (7 * i + i / 40) % 40).collect();
-    let of = |name, written| logits(&model(dir.path(), name, written), &tokens, SessionOptions::default());
+    let of = |name, written| logits(&model(dir.path(), name, written), &tokens, EngineOptions::default());
     let defaults = of("defaults.gguf", None);
     assert_eq!(defaults, of("written.gguf", Some((4096, 50.0, 30.0))));
     assert_ne!(defaults, of("everything.gguf", Some((0, 50.0, 30.0))));

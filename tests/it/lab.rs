@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use qgguf::engine::EngineOptions;
 use qgguf::lab::int4::{Int4Matrix, Scheme};
 use qgguf::lab::variant::{Original, Quantized, Selection};
 use qgguf::model::{Model, ModelOptions};
-use qgguf::session::{Session, SessionOptions};
+use qgguf::session::Session;
 use qgguf_gguf::dequantize::dequantize_row;
 use qgguf_gguf::{
     GgmlType, GgufFile, GgufWriter, Metadata, MetadataArray, MetadataValue, StringArray, TensorSpec,
@@ -117,23 +118,23 @@ fn fused_products_are_the_logits_of_the_variant() {
                 Ok::<_, qgguf::lab::int4::Int4Error>(Some(Quantized { weights, n_bytes }))
             })
             .unwrap();
-        let options = SessionOptions {
+        let options = EngineOptions {
             n_threads: 1,
             type_k: KvType::F32,
             type_v: KvType::F32,
-            ..SessionOptions::default()
+            ..EngineOptions::default()
         };
-        let mut session = Session::new(variant.model, &options).unwrap();
-        let last = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        let mut session = Session::new(variant.model, None, &options).unwrap();
+        let last = Arc::new(Mutex::new(Vec::new()));
         let shared = last.clone();
-        session.set_trace(Some(Box::new(move |name, _, _, values| {
+        session.engine_mut().set_trace(Some(Box::new(move |name, _, _, values| {
             if name == "result_norm" {
-                *shared.borrow_mut() = values.to_vec();
+                *shared.lock().unwrap() = values.to_vec();
             }
         })));
         let logits = session.eval(&[70, 80, 90]).unwrap().to_vec();
         let mut fused = vec![0.0; n_vocab];
-        output.unwrap().matvec(&last.borrow(), &mut fused);
+        output.unwrap().matvec(&last.lock().unwrap(), &mut fused);
         let largest = logits.iter().fold(0f32, |m, x| m.max(x.abs()));
         let off = logits.iter().zip(&fused).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
         assert!(off < 1e-5 * largest, "{scheme:?}: {off} of {largest}");

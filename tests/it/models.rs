@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use qgguf::engine::{EngineOptions, EvalError};
 use qgguf::generate::{GenerateOptions, Generation, StopReason, generate};
 use qgguf::model::{Model, ModelOptions};
 use qgguf::sampler::{Sampler, SamplerParams};
-use qgguf::session::{EvalError, Session, SessionOptions};
+use qgguf::session::Session;
 use qgguf_gguf::{GgmlType, GgufFile, GgufWriter, Metadata, MetadataArray, MetadataValue, TensorSpec};
 
 use crate::fixtures::fixtures;
@@ -175,9 +176,8 @@ fn tensors_that_do_not_fit() {
 }
 
 fn tiny(n_ctx: usize) -> Session {
-    let options = ModelOptions { n_ctx: Some(n_ctx), ..ModelOptions::default() };
-    let model = Arc::new(Model::open(tiny_model(), &options).unwrap());
-    Session::new(model, &SessionOptions { n_threads: 1, ..SessionOptions::default() }).unwrap()
+    let model = Arc::new(Model::open(tiny_model(), &ModelOptions::default()).unwrap());
+    Session::new(model, Some(n_ctx), &EngineOptions { n_threads: 1, ..EngineOptions::default() }).unwrap()
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn tokens_that_cannot_be_evaluated_leave_the_session_as_it_was() {
     assert_eq!(session.eval(&[]), Err(EvalError::Empty));
     assert_eq!(session.eval(&[4096]), Err(EvalError::BadToken { id: 4096, n_vocab: 4096 }));
     let full = session.eval(&[1; 6]).unwrap_err();
-    assert_eq!(full.to_string(), "9 tokens do not fit the context of 8 (a larger one: --ctx-size)");
+    assert_eq!(full.to_string(), "9 tokens do not fit the context of 8");
     assert_eq!(session.eval_prompt(&[1; 9]).unwrap_err(), EvalError::ContextFull { wanted: 9, n_ctx: 8 });
     assert_eq!(session.tokens(), [1, 2, 3]);
     session.eval(&[1; 5]).unwrap();

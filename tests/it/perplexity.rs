@@ -5,9 +5,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use qgguf::engine::EngineOptions;
 use qgguf::evaluate::{Chunks, Perplexity};
 use qgguf::model::{Model, ModelOptions};
-use qgguf::session::{Session, SessionOptions};
+use qgguf::session::Session;
 use serde_json::Value;
 
 use crate::fixtures::fixtures;
@@ -53,13 +54,12 @@ fn the_predictions_are_scored_one_by_one() {
     let Some(dir) = fixtures("scored predictions") else { return };
     let path = dir.join("gguf/mistral-tiny-F32.gguf");
     let n_ctx = 33;
-    let options = ModelOptions { n_ctx: Some(n_ctx), ..ModelOptions::default() };
-    let model = Arc::new(Model::open(path, &options).unwrap());
+    let model = Arc::new(Model::open(path, &ModelOptions::default()).unwrap());
     let text = fs::read_to_string(licence()).unwrap();
     let chunks = Chunks::new(model.tokenizer(), &text, n_ctx, false).unwrap().select(1, Some(3)).unwrap();
     let bos = model.tokenizer().bos().unwrap();
     let mut expected = Vec::new();
-    let mut session = Session::new(model.clone(), &SessionOptions::default()).unwrap();
+    let mut session = Session::new(model.clone(), Some(n_ctx), &EngineOptions::default()).unwrap();
     for tokens in chunks.tokens().chunks(n_ctx) {
         let mut input = tokens.to_vec();
         assert_ne!(input[0], bos);
@@ -75,8 +75,8 @@ fn the_predictions_are_scored_one_by_one() {
     }
     assert_eq!(expected.len(), 3 * 16);
     for n_ubatch in [512, 16, 17, 5, 1] {
-        let options = SessionOptions { n_ubatch, ..SessionOptions::default() };
-        let mut session = Session::new(model.clone(), &options).unwrap();
+        let options = EngineOptions { n_ubatch, ..EngineOptions::default() };
+        let mut session = Session::new(model.clone(), Some(n_ctx), &options).unwrap();
         let (mut got, mut perplexity) = (Vec::new(), Perplexity::default());
         for chunk in chunks.iter() {
             let add = |scored: qgguf::evaluate::Scored<'_>| {

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use qgguf::engine::EngineOptions;
 use qgguf::model::{Model, ModelOptions};
-use qgguf::session::{Session, SessionOptions};
+use qgguf::session::Session;
 use qgguf_gguf::dequantize::dequantize_row;
 use qgguf_gguf::{GgmlType, GgufFile, GgufWriter, TensorSpec};
 use qgguf_kernels::{Isa, Kernels, KvType};
@@ -77,14 +78,14 @@ fn prompts(dir: &Path, model: &str) -> Vec<Prompt> {
 }
 
 fn open(path: &Path) -> Arc<Model> {
-    let options = ModelOptions { n_ctx: Some(1024), ..ModelOptions::default() };
-    Arc::new(Model::open(path, &options).unwrap())
+    Arc::new(Model::open(path, &ModelOptions::default()).unwrap())
 }
 
 fn session(model: &Arc<Model>, kv: KvType) -> Session {
     Session::new(
         model.clone(),
-        &SessionOptions { n_threads: 1, type_k: kv, type_v: kv, ..SessionOptions::default() },
+        Some(1024),
+        &EngineOptions { n_threads: 1, type_k: kv, type_v: kv, ..EngineOptions::default() },
     )
     .unwrap()
 }
@@ -277,15 +278,15 @@ fn logits_are_the_same_bits_for_all_threads_batches_and_instruction_sets() {
             for isa in Isa::available() {
                 for (n_threads, n_ubatch) in [(1, 512), (2, 1), (3, 7), (7, 64)] {
                     let kernels = Kernels::new(isa).unwrap();
-                    let options = SessionOptions {
+                    let options = EngineOptions {
                         n_threads,
                         n_ubatch,
                         type_k: kv,
                         type_v: kv,
                         kernels,
-                        ..SessionOptions::default()
+                        ..EngineOptions::default()
                     };
-                    let mut session = Session::new(model.clone(), &options).unwrap();
+                    let mut session = Session::new(model.clone(), Some(1024), &options).unwrap();
                     let mut bits = Vec::new();
                     session
                         .eval_all(&long.ids, |_, logits| bits.extend(logits.iter().map(|v| v.to_bits())))

@@ -1,7 +1,7 @@
 //! The tokenizer on small vocabularies made here: rules one by one, and metadata that is broken or hostile.
 
 use proptest::prelude::*;
-use qgguf::tokenizer::{TokenType, Tokenizer, TokenizerError, TokenizerOptions};
+use qgguf::tokenizer::{Detokenizer, TokenType, Tokenizer, TokenizerError, TokenizerOptions};
 use qgguf_gguf::{Metadata, MetadataArray, MetadataValue};
 
 const NORMAL: i32 = 1;
@@ -421,18 +421,21 @@ fn spaces_before_punctuation_go_where_the_family_wants_it() {
 fn streams_hold_back_incomplete_characters() {
     let tokenizer = loaded(&spm(&plain(&["\u{2581}a"])));
     let byte = |byte: u8| u32::from(byte) + 3;
-    let mut stream = tokenizer.stream();
-    assert_eq!(stream.push(FIRST as u32), " a");
-    assert_eq!([0xF0, 0x9F, 0xA6].map(|b| stream.push(byte(b))), ["", "", ""]);
-    assert_eq!(stream.push(byte(0x99)), "🦙");
+    let mut stream = Detokenizer::default();
+    assert_eq!(stream.push(&tokenizer, FIRST as u32), " a");
+    assert_eq!([0xF0, 0x9F, 0xA6].map(|b| stream.push(&tokenizer, byte(b))), ["", "", ""]);
+    assert_eq!(stream.push(&tokenizer, byte(0x99)), "🦙");
     // A character that is broken off is one replacement character, in front of what broke it off.
-    assert_eq!([0xE4, 0xB8].map(|b| stream.push(byte(b))), ["", ""]);
-    assert_eq!(stream.push(byte(b'x')), "\u{fffd}x");
-    assert_eq!([0xFF, 0xC3, 0x28].map(|b| stream.push(byte(b))), ["\u{fffd}", "", "\u{fffd}("]);
+    assert_eq!([0xE4, 0xB8].map(|b| stream.push(&tokenizer, byte(b))), ["", ""]);
+    assert_eq!(stream.push(&tokenizer, byte(b'x')), "\u{fffd}x");
+    assert_eq!([0xFF, 0xC3, 0x28].map(|b| stream.push(&tokenizer, byte(b))), ["\u{fffd}", "", "\u{fffd}("]);
     // Control tokens have no text, and do not complete anything.
-    assert_eq!((stream.push(byte(0xC3)), stream.push(2), stream.push(u32::MAX)), Default::default());
-    assert_eq!((stream.push(byte(0xA9)).as_str(), stream.finish().as_str()), ("é", ""));
-    stream.push(byte(0xC3));
+    assert_eq!(
+        (stream.push(&tokenizer, byte(0xC3)), stream.push(&tokenizer, 2), stream.push(&tokenizer, u32::MAX)),
+        Default::default()
+    );
+    assert_eq!((stream.push(&tokenizer, byte(0xA9)).as_str(), stream.finish().as_str()), ("é", ""));
+    stream.push(&tokenizer, byte(0xC3));
     assert_eq!((stream.finish().as_str(), stream.finish().as_str()), ("\u{fffd}", ""));
 }
 
@@ -511,8 +514,8 @@ proptest! {
     fn streams_lose_nothing(ids in prop::collection::vec(0u32..270, 0..40)) {
         thread_local!(static TOKENIZER: Tokenizer = loaded(&spm(&plain(&["a", "é", "\u{2581}a", "日本"]))));
         TOKENIZER.with(|tokenizer| {
-            let mut stream = tokenizer.stream();
-            let mut streamed: String = ids.iter().map(|&id| stream.push(id)).collect();
+            let mut stream = Detokenizer::default();
+            let mut streamed: String = ids.iter().map(|&id| stream.push(&tokenizer, id)).collect();
             streamed += &stream.finish();
             let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.piece(id, false)).collect();
             prop_assert_eq!(streamed, String::from_utf8_lossy(&bytes));

@@ -5,8 +5,11 @@
 //! (scores = queries · keys, result = weights · values) with its columns side by side. With [`KvType::Q8_0`] a block
 //! is cut into pieces of 32 elements, each with its 32 scales before its codes.
 
+use std::sync::Arc;
+
 use half::f16;
 
+use super::pages::{KvPool, KvPoolFull, Page};
 use crate::isa::Portable;
 use crate::simd::{Simd, load_tail};
 use crate::table::Table;
@@ -128,62 +131,81 @@ impl Form {
     }
 }
 
-/// One of the two halves of a layer's cache.
-#[derive(Debug)]
-pub(super) struct Store {
-    pub(super) form: Form,
+/// The keys and values that a layer has for each position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvShape {
+    /// Key/value heads.
+    pub n_head: usize,
+    /// Values of a key head.
+    pub head_dim_k: usize,
+    /// Values of a value head.
+    pub head_dim_v: usize,
+}
+
+impl KvShape {
+    /// Bytes of one position when keys and values are stored as these types.
+    pub fn position_bytes(self, k: KvType, v: KvType) -> usize {
+        self.n_head.saturating_mul(k.row_bytes(self.head_dim_k) + v.row_bytes(self.head_dim_v))
+    }
+}
+
+/// How the keys and values of one layer lie in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct KvLayout {
+    pub(super) k: Form,
+    pub(super) v: Form,
     n_head: usize,
-    chunks: Vec<Box<[u8]>>,
 }
 
-impl Store {
-    fn new(side: Side, ty: KvType, n_head: usize, dim: usize) -> Result<Store, KvTypeError> {
-        if !dim.is_multiple_of(ty.granularity()) {
-            return Err(KvTypeError { keys: side == Side::Keys, ty, dim });
-        }
-        Ok(Store { form: Form { side, ty, dim }, n_head, chunks: Vec::new() })
+impl KvLayout {
+    /// The layout of keys and values stored as these types.
+    ///
+    /// # Errors
+    /// If a type's [granularity](KvType::granularity) does not divide its head dimension.
+    pub fn new(k: KvType, v: KvType, shape: KvShape) -> Result<KvLayout, KvTypeError> {
+        let form = |side, ty: KvType, dim: usize| {
+            if dim.is_multiple_of(ty.granularity()) {
+                Ok(Form { side, ty, dim })
+            } else {
+                Err(KvTypeError { keys: side == Side::Keys, ty, dim })
+            }
+        };
+        Ok(KvLayout {
+            k: form(Side::Keys, k, shape.head_dim_k)?,
+            v: form(Side::Values, v, shape.head_dim_v)?,
+            n_head: shape.n_head,
+        })
     }
 
-    fn reserve(&mut self, n: usize) {
-        let bytes = self.n_head * BLOCKS * self.form.block_bytes();
-        while self.chunks.len() * CHUNK < n {
-            self.chunks.push(vec![0; bytes].into_boxed_slice());
-        }
+    /// Bytes of a page, which holds [`CHUNK`] positions.
+    pub fn page_bytes(&self) -> usize {
+        self.bytes_of(self.k) + self.bytes_of(self.v)
     }
 
-    /// Block `b` of chunk `c` for one head.
-    #[inline(always)]
-    pub(super) fn block(&self, c: usize, head: usize, b: usize) -> &[u8] {
-        let bytes = self.form.block_bytes();
-        &self.chunks[c][(head * BLOCKS + b) * bytes..][..bytes]
+    /// Bytes of one half of a page.
+    fn bytes_of(&self, form: Form) -> usize {
+        self.n_head * BLOCKS * form.block_bytes()
+    }
+
+    /// Heads, values of a key, values of a value.
+    fn dims(&self) -> (usize, usize, usize) {
+        (self.n_head, self.k.dim, self.v.dim)
     }
 }
 
-/// Keys and values of one layer.
+/// Keys and values of one layer of a sequence.
 #[derive(Debug)]
 pub struct KvLayer {
-    pub(super) k: Store,
-    pub(super) v: Store,
+    pub(super) layout: KvLayout,
+    pages: Vec<Arc<Page>>,
+    pool: KvPool,
     len: usize,
 }
 
 impl KvLayer {
-    /// An empty cache for `n_head_kv` heads of `head_dim_k` and `head_dim_v` values.
-    ///
-    /// # Errors
-    /// If a type's [granularity](KvType::granularity) does not divide its head dimension.
-    pub fn new(
-        k: KvType,
-        v: KvType,
-        n_head_kv: usize,
-        head_dim_k: usize,
-        head_dim_v: usize,
-    ) -> Result<KvLayer, KvTypeError> {
-        Ok(KvLayer {
-            k: Store::new(Side::Keys, k, n_head_kv, head_dim_k)?,
-            v: Store::new(Side::Values, v, n_head_kv, head_dim_v)?,
-            len: 0,
-        })
+    /// An empty cache that takes its pages from `pool`.
+    pub fn new(layout: KvLayout, pool: &KvPool) -> KvLayer {
+        KvLayer { layout, pages: Vec::new(), pool: pool.clone(), len: 0 }
     }
 
     /// Positions held.
@@ -196,17 +218,62 @@ impl KvLayer {
         self.len == 0
     }
 
-    /// Forgets positions from `n` on and gives back their memory.
+    /// Forgets positions from `n` on and gives back their pages.
     pub fn truncate(&mut self, n: usize) {
         self.len = self.len.min(n);
-        let chunks = self.len.div_ceil(CHUNK);
-        self.k.chunks.truncate(chunks);
-        self.v.chunks.truncate(chunks);
+        self.pages.truncate(self.len.div_ceil(CHUNK));
     }
 
-    /// Bytes held.
+    /// A cache of the first `n` positions, at most all, whose pages both share until one of them writes.
+    pub fn fork(&self, n: usize) -> KvLayer {
+        let len = self.len.min(n);
+        let pages = self.pages[..len.div_ceil(CHUNK)].to_vec();
+        KvLayer { layout: self.layout, pages, pool: self.pool.clone(), len }
+    }
+
+    /// Bytes of its pages, shared ones included.
     pub fn bytes(&self) -> usize {
-        [&self.k, &self.v].iter().flat_map(|store| &store.chunks).map(|chunk| chunk.len()).sum()
+        self.pages.len() * self.layout.page_bytes()
+    }
+
+    /// Pages that have to be taken from the pool before `n` more positions can be written.
+    pub fn missing_pages(&self, n: usize) -> usize {
+        let wanted = (self.len + n).div_ceil(CHUNK);
+        let first = self.len / CHUNK;
+        let shared = self.pages.iter().take(wanted).skip(first).filter(|page| Arc::strong_count(page) > 1);
+        shared.count() + wanted.saturating_sub(self.pages.len())
+    }
+
+    /// Makes room for `n` more positions: new pages, and copies of those that others read too.
+    ///
+    /// # Errors
+    /// If the pool has no room. What was there is as before.
+    pub fn reserve(&mut self, n: usize) -> Result<(), KvPoolFull> {
+        let bytes = self.layout.page_bytes();
+        let first = self.len / CHUNK;
+        for page in self.pages.iter_mut().skip(first) {
+            if Arc::get_mut(page).is_none() {
+                let mut copy = self.pool.page(bytes)?;
+                let target = Arc::get_mut(&mut copy).expect("nobody else knows a new page");
+                target.bytes.copy_from_slice(&page.bytes);
+                *page = copy;
+            }
+        }
+        while self.pages.len() * CHUNK < self.len + n {
+            self.pages.push(self.pool.page(bytes)?);
+        }
+        Ok(())
+    }
+
+    /// Block `b` of chunk `c` for one head.
+    #[inline(always)]
+    pub(super) fn block(&self, form: Form, c: usize, head: usize, b: usize) -> &[u8] {
+        let bytes = form.block_bytes();
+        let start = match form.side {
+            Side::Keys => 0,
+            Side::Values => self.layout.bytes_of(self.layout.k),
+        };
+        &self.pages[c].bytes[start + (head * BLOCKS + b) * bytes..][..bytes]
     }
 
     /// The keys of one head as attention sees them, `[position][element]`.
@@ -215,12 +282,12 @@ impl KvLayer {
     pub fn keys(&self, head: usize) -> Vec<f32> {
         // SAFETY: the portable token needs no CPU feature.
         let s = unsafe { Portable::new_unchecked() };
-        let form = self.k.form;
-        assert!(head < self.k.n_head);
+        let form = self.layout.k;
+        assert!(head < self.layout.n_head);
         let mut panel = vec![[0.0; 16]; form.panel() / 16];
         let mut keys = Vec::with_capacity(self.len * form.dim);
         for start in (0..self.len).step_by(BLOCK) {
-            let block = self.k.block(start / CHUNK, head, start % CHUNK / BLOCK);
+            let block = self.block(form, start / CHUNK, head, start % CHUNK / BLOCK);
             unpack(s, form, block, &mut panel);
             for at in 0..BLOCK.min(self.len - start) {
                 keys.extend((0..form.dim).map(|e| panel.as_flattened()[e * BLOCK + at]));
@@ -231,23 +298,18 @@ impl KvLayer {
 
     /// Heads, values of a key, values of a value.
     pub fn dims(&self) -> (usize, usize, usize) {
-        (self.k.n_head, self.k.form.dim, self.v.form.dim)
+        self.layout.dims()
     }
 
-    /// Writes keys and values (`[token][head][element]`) of `n` positions from `pos0` on; those before stay.
-    pub(super) fn write(
-        &mut self,
-        (team, table): (&Team, &Table),
-        pos0: usize,
-        k: &[f32],
-        v: &[f32],
-        n: usize,
-    ) {
-        assert!(pos0 <= self.len, "positions are written without gaps");
-        for (store, x) in [(&mut self.k, k), (&mut self.v, v)] {
-            store.reserve(pos0 + n);
-            let (form, stride) = (store.form, store.n_head * store.form.dim);
-            for (c, chunk) in store.chunks.iter_mut().enumerate().skip(pos0 / CHUNK) {
+    /// Writes keys and values (`[token][head][element]`) of the next `n` positions.
+    pub(super) fn append(&mut self, (team, table): (&Team, &Table), k: &[f32], v: &[f32], n: usize) {
+        self.reserve(n).expect("room is made before an evaluation");
+        let (layout, pos0) = (self.layout, self.len);
+        for (c, page) in self.pages.iter_mut().enumerate().skip(pos0 / CHUNK) {
+            let page = Arc::get_mut(page).expect("pages to write to are not shared");
+            let (keys, values) = page.bytes.split_at_mut(layout.bytes_of(layout.k));
+            for (form, x, blocks) in [(layout.k, k, keys), (layout.v, v, values)] {
+                let stride = layout.n_head * form.dim;
                 let pack = |i: usize, block: &mut [u8]| {
                     let (head, start) = (i / BLOCKS, c * CHUNK + i % BLOCKS * BLOCK);
                     let (from, to) = (pos0.max(start), (pos0 + n).min(start + BLOCK));
@@ -260,9 +322,9 @@ impl KvLayer {
                 };
                 // One position is less work than waking a thread.
                 if n == 1 {
-                    chunk.chunks_exact_mut(form.block_bytes()).enumerate().for_each(|(i, b)| pack(i, b));
+                    blocks.chunks_exact_mut(form.block_bytes()).enumerate().for_each(|(i, b)| pack(i, b));
                 } else {
-                    team.run_chunks(chunk, form.block_bytes(), pack);
+                    team.run_chunks(blocks, form.block_bytes(), pack);
                 }
             }
         }

@@ -24,6 +24,8 @@ pub(crate) struct Queries<'a> {
     pub(super) head: usize,
     /// `[token][head][element]`, from the first of the tokens on.
     pub(super) q: &'a [f32],
+    /// Index of the first token in the batch.
+    pub(super) first: usize,
     pub(super) n_tokens: usize,
     /// Position of the first token.
     pub(super) pos0: usize,
@@ -85,7 +87,7 @@ pub(super) fn scratch_len(queries: &Queries<'_>) -> usize {
 }
 
 fn panel_len(kv: &KvLayer) -> usize {
-    kv.k.form.panel().max(kv.v.form.panel())
+    kv.layout.k.panel().max(kv.layout.v.panel())
 }
 
 /// `states[row]` = attention of every row over chunk `c`.
@@ -102,7 +104,7 @@ pub(crate) fn attend_chunk<S: Simd>(
     let (panel, _) = panel.as_chunks_mut::<16>();
     let (scores, _) = scores.as_chunks_mut::<16>();
     let (states, _) = states.as_chunks_mut::<16>();
-    let state_len = 1 + kv.v.form.width();
+    let state_len = 1 + kv.layout.v.width();
     score(s, queries, c, panel, scores);
     for (r, (scores, state)) in
         scores.chunks_exact_mut(SCORES).zip(states.chunks_exact_mut(state_len)).enumerate()
@@ -119,7 +121,7 @@ pub(crate) fn attend_chunk<S: Simd>(
 /// `scores[row]` = dot products of the row with the keys; those of unseen blocks are 0.
 #[inline(always)]
 fn score<S: Simd>(s: S, queries: &Queries<'_>, c: usize, panel: &mut [[f32; 16]], scores: &mut [[f32; 16]]) {
-    let (store, n_rows) = (&queries.kv.k, queries.n_rows());
+    let (form, n_rows) = (queries.kv.layout.k, queries.n_rows());
     scores.fill([0.0; 16]);
     for b in 0..BLOCKS {
         let start = c * CHUNK + b * BLOCK;
@@ -129,13 +131,13 @@ fn score<S: Simd>(s: S, queries: &Queries<'_>, c: usize, panel: &mut [[f32; 16]]
         if !seen(0, n_rows) {
             continue;
         }
-        unpack(s, store.form, store.block(c, queries.head, b), panel);
-        let panel = &panel[..store.form.panel() / 16];
+        unpack(s, form, queries.kv.block(form, c, queries.head, b), panel);
+        let panel = &panel[..form.panel() / 16];
         for first in (0..n_rows).step_by(TILE) {
             let n = TILE.min(n_rows - first);
             if seen(first, n) {
                 let out = &mut scores[first * SCORES + b * (BLOCK / 16)..];
-                multiply(s, n, |r| queries.row(first + r), panel, store.form.width(), out, SCORES);
+                multiply(s, n, |r| queries.row(first + r), panel, form.width(), out, SCORES);
             }
         }
     }
@@ -169,15 +171,15 @@ fn mix<S: Simd>(
     weights: &[[f32; 16]],
     states: &mut [[f32; 16]],
 ) {
-    let (store, n_rows) = (&queries.kv.v, queries.n_rows());
-    let width = store.form.width();
+    let (form, n_rows) = (queries.kv.layout.v, queries.n_rows());
+    let width = form.width();
     let weights = weights.as_flattened();
     for b in 0..BLOCKS {
         let visible = |r: usize| queries.visible(r, c * CHUNK + b * BLOCK, BLOCK);
         if visible(0).start >= visible(n_rows - 1).end {
             continue;
         }
-        unpack(s, store.form, store.block(c, queries.head, b), panel);
+        unpack(s, form, queries.kv.block(form, c, queries.head, b), panel);
         let mut first = 0;
         while first < n_rows {
             let seen = visible(first);

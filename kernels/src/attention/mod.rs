@@ -7,13 +7,15 @@
 
 mod cache;
 mod chunk;
+mod pages;
 
 use std::cell::RefCell;
 
-pub use cache::{CHUNK, KvLayer, KvType, KvTypeError};
+pub use cache::{CHUNK, KvLayer, KvLayout, KvShape, KvType, KvTypeError};
 pub(crate) use cache::{Form, Rows, pack};
 pub(crate) use chunk::{Queries, attend_chunk, finish, merge};
 use chunk::{reset, scratch_len, state_len};
+pub use pages::{KvPool, KvPoolFull};
 
 use crate::compute::Compute;
 use crate::team::SharedSlice;
@@ -31,6 +33,29 @@ pub struct AttentionParams {
     pub window: Option<usize>,
 }
 
+/// Successive tokens of one sequence within a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Index of the first of them in the batch.
+    pub first: usize,
+    /// How many there are.
+    pub n_tokens: usize,
+    /// Position of the first of them in its sequence.
+    pub pos0: usize,
+}
+
+impl Span {
+    /// A batch of one sequence.
+    pub fn whole(pos0: usize, n_tokens: usize) -> Span {
+        Span { first: 0, n_tokens, pos0 }
+    }
+
+    /// The tokens, as a range of the batch's.
+    pub fn tokens(self) -> std::ops::Range<usize> {
+        self.first..self.first + self.n_tokens
+    }
+}
+
 /// Queries of one key/value head that are computed together, if its group is no larger: enough to make widening a
 /// block cheap, few enough for a block, scores and results to stay near the core.
 const ROWS: usize = 32;
@@ -39,9 +64,10 @@ const TASKS_PER_THREAD: usize = 4;
 /// Values of results of single chunks that are kept at a time.
 const PARTIALS: usize = 1 << 20;
 
-/// Memory for the results of single chunks, and for what they are merged into.
+/// Memory for the results of single chunks, for what they are merged into, and for the list of tasks.
 #[derive(Default)]
 pub(crate) struct AttentionScratch {
+    tasks: Vec<Task>,
     partials: Vec<f32>,
     totals: Vec<f32>,
 }
@@ -68,50 +94,79 @@ fn aligned(memory: &mut Vec<f32>, n: usize) -> &mut [f32] {
     &mut memory[at..at + n]
 }
 
+/// Some successive tokens of a span: those whose queries are computed together.
+#[derive(Clone, Copy)]
+struct Task {
+    span: usize,
+    /// Index in the batch.
+    first: usize,
+    n_tokens: usize,
+    pos0: usize,
+}
+
+/// Cuts the spans into tasks of at most `n` tokens. Those that see the most come first, so that threads end at about
+/// the same time.
+fn list_tasks(tasks: &mut Vec<Task>, spans: &[Span], n: usize) {
+    tasks.clear();
+    for (span, &Span { first, n_tokens, pos0 }) in spans.iter().enumerate() {
+        tasks.extend((0..n_tokens).step_by(n).map(|at| Task {
+            span,
+            first: first + at,
+            n_tokens: n.min(n_tokens - at),
+            pos0: pos0 + at,
+        }));
+    }
+    tasks.sort_unstable_by_key(|task| std::cmp::Reverse((task.pos0 + task.n_tokens, task.first)));
+}
+
 impl Compute {
-    /// Writes keys and values (`[token][head][element]`) of `n_tokens` positions from `pos0` into the cache.
-    pub fn kv_store(&mut self, kv: &mut KvLayer, pos0: usize, k: &[f32], v: &[f32], n_tokens: usize) {
+    /// Appends keys and values (`[token][head][element]`) of `n_tokens` positions to the cache.
+    ///
+    /// # Panics
+    /// If the cache's pool has no room; [`KvLayer::reserve`] makes it.
+    pub fn kv_append(&mut self, kv: &mut KvLayer, k: &[f32], v: &[f32], n_tokens: usize) {
         let (n_head, dim_k, dim_v) = kv.dims();
         assert!(k.len() == n_tokens * n_head * dim_k && v.len() == n_tokens * n_head * dim_v);
-        kv.write((&self.team, self.kernels.table()), pos0, k, v, n_tokens);
+        kv.append((&self.team, self.kernels.table()), k, v, n_tokens);
     }
 
-    /// Causal attention of `n_tokens` queries (`[token][head][element]`) at positions from `pos0`, whose keys
-    /// and values are in the cache already; `out` is `[token][head][element of a value]`.
-    pub fn attention(
+    /// Causal attention of the queries of a batch (`[token][head][element]`). Span i sees the cache `kv(i)`, which
+    /// holds its own keys and values already; all caches have the same layout. `out` is
+    /// `[token][head][element of a value]`.
+    pub fn attention<'a>(
         &mut self,
-        kv: &KvLayer,
+        spans: &[Span],
+        kv: impl Fn(usize) -> &'a KvLayer + Sync,
         q: &[f32],
-        pos0: usize,
-        n_tokens: usize,
         params: &AttentionParams,
         out: &mut [f32],
     ) {
-        let (n_head_kv, dim_k, dim_v) = kv.dims();
+        let (n_head_kv, dim_k, dim_v) = kv(0).dims();
         let n_head = params.n_head;
-        assert!(n_head.is_multiple_of(n_head_kv) && pos0 + n_tokens <= kv.len());
+        assert!(n_head.is_multiple_of(n_head_kv));
+        let mut n_tokens = 0;
+        for (i, span) in spans.iter().enumerate() {
+            assert!(kv(i).dims() == (n_head_kv, dim_k, dim_v) && span.pos0 + span.n_tokens <= kv(i).len());
+            assert!(span.first == n_tokens && span.n_tokens > 0);
+            n_tokens += span.n_tokens;
+        }
         assert!(q.len() == n_tokens * n_head * dim_k && out.len() == n_tokens * n_head * dim_v);
         let group = n_head / n_head_kv;
         let tokens = (ROWS / group).max(1);
-        let n_tasks = n_tokens.div_ceil(tokens) * n_head_kv;
-        // The last tokens see the most: they come first, so that threads end at about the same time.
+        let AttentionScratch { tasks, partials, totals } = &mut self.attention;
+        list_tasks(tasks, spans, tokens);
+        let n_tasks = tasks.len() * n_head_kv;
         let queries = |task: usize| {
-            let first = (n_tasks - 1 - task) / n_head_kv * tokens;
-            Queries {
-                kv,
-                head: task % n_head_kv,
-                q: &q[first * n_head * dim_k..],
-                n_tokens: tokens.min(n_tokens - first),
-                pos0: pos0 + first,
-                params,
-            }
+            let Task { span, first, n_tokens, pos0 } = tasks[task / n_head_kv];
+            let q = &q[first * n_head * dim_k..];
+            Queries { kv: kv(span), head: task % n_head_kv, q, first, n_tokens, pos0, params }
         };
         let state = state_len(dim_v);
         let out = SharedSlice::new(out);
         let table = self.kernels.table();
         let finish = |queries: &Queries<'_>, totals: &[f32]| {
             for (t, totals) in totals.chunks_exact(group * state).enumerate() {
-                let at = (queries.pos0 - pos0 + t) * n_head + queries.head * group;
+                let at = (queries.first + t) * n_head + queries.head * group;
                 // SAFETY: no two tasks have a head of a token in common; the table belongs to this CPU.
                 unsafe { (table.attend_finish)(totals, out.range(at * dim_v, group * dim_v), dim_v) }
             }
@@ -140,9 +195,10 @@ impl Compute {
         }
 
         let n_states = tokens * group * state;
-        let (first, end) = (queries(n_tasks - 1).chunks().start, queries(0).chunks().end);
+        let chunks = |task: usize| queries(task * n_head_kv).chunks();
+        let first = (0..tasks.len()).map(|task| chunks(task).start).min().unwrap_or(0);
+        let end = (0..tasks.len()).map(|task| chunks(task).end).max().unwrap_or(0);
         let per_round = (PARTIALS / (n_tasks * n_states)).clamp(1, end - first);
-        let AttentionScratch { partials, totals } = &mut self.attention;
         let partials = SharedSlice::new(aligned(partials, n_tasks * per_round * n_states));
         let totals = aligned(totals, n_tasks * n_states);
         totals.chunks_exact_mut(state).for_each(reset);

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use qgguf::session::{Session, SessionOptions};
+use qgguf::engine::EngineOptions;
+use qgguf::session::Session;
 use qgguf::tokenizer::Tokenizer;
 use qgguf_kernels::{Kernels, KvType};
 use rand_chacha::ChaCha8Rng;
@@ -46,20 +47,21 @@ impl<'a> Runner<'a> {
     /// If its keys and values cannot be stored as asked, or it takes more memory than there is.
     pub fn prepare<'b>(&'b mut self, test: &'b Test) -> Result<Run<'b>> {
         let setup = (test.n_threads, test.n_ubatch, test.type_k, test.type_v);
-        let options = SessionOptions {
+        let options = EngineOptions {
             n_threads: test.n_threads,
             n_threads_batch: 0,
             n_ubatch: test.n_ubatch,
             type_k: test.type_k,
             type_v: test.type_v,
             kernels: self.kernels,
+            ..EngineOptions::default()
         };
         // The last session goes before the next one comes: together they would take twice the memory.
         self.session.take_if(|(last, _)| *last != setup);
         let model = &self.subject.model;
         let (_, session) = match &mut self.session {
             Some(last) => last,
-            none => none.insert((setup, Session::new(model.clone(), &options)?)),
+            none => none.insert((setup, Session::new(model.clone(), Some(self.subject.n_ctx), &options)?)),
         };
         let needed = self.subject.work.memory_bytes(test);
         if let Some(available) = cpu::available_bytes() {

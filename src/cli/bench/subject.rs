@@ -20,6 +20,8 @@ pub struct Subject {
     pub n_bytes: u64,
     /// Elements of all tensors.
     pub n_params: u64,
+    /// Positions that the longest of its tests takes.
+    pub n_ctx: usize,
     /// What its tokens cost.
     pub work: Work,
 }
@@ -28,7 +30,6 @@ impl Subject {
     /// Opens a model for contexts of up to `n_ctx` positions.
     pub fn open(path: &Path, load_mode: LoadMode, n_ctx: usize) -> Result<Subject> {
         let options = ModelOptions {
-            n_ctx: Some(n_ctx),
             mlock: load_mode == LoadMode::Mlock,
             no_mmap: load_mode == LoadMode::None,
             ..ModelOptions::default()
@@ -41,6 +42,7 @@ impl Subject {
             model_type: format!("{} {size} {}", model.hparams().arch, file_type(model.file(), &summary)),
             n_bytes: all.n_bytes,
             n_params: all.n_parameters,
+            n_ctx,
             work: Work::of(&model),
             model: Arc::new(model),
         })

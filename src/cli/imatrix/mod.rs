@@ -2,14 +2,14 @@
 
 mod collect;
 
-use std::cell::RefCell;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use qgguf::evaluate::{Chunk, Perplexity};
+use qgguf::threads::lock;
 use qgguf_convert::imatrix::{Imatrix, statistics};
 
 use super::args::ComputeArgs;
@@ -118,7 +118,7 @@ fn collect(args: &Args, known: Imatrix, dataset: &str, start: Instant) -> Result
     if args.format() == Format::Gguf && !is_replaced {
         return Err(Failure::text(format!("cannot write {}: not a regular file", args.output.display())));
     }
-    let chunk_size = loaded.model.n_ctx() as u32;
+    let chunk_size = loaded.session.n_ctx() as u32;
     if !args.in_file.is_empty() && known.chunk_size != chunk_size {
         return Err(Failure::text(format!(
             "{}: expected chunks of {chunk_size} tokens, found {} (use the same -c)",
@@ -133,25 +133,25 @@ fn collect(args: &Args, known: Imatrix, dataset: &str, start: Instant) -> Result
             "qgguf: warning: the output projection is that of the embeddings, for which nothing is collected"
         );
     }
-    let imatrix = Rc::new(RefCell::new(Imatrix { chunk_size, ..known }));
-    let failed = Rc::new(RefCell::new(None));
+    let imatrix = Arc::new(Mutex::new(Imatrix { chunk_size, ..known }));
+    let failed = Arc::new(Mutex::new(None));
     let (sink, failure, process_output) = (imatrix.clone(), failed.clone(), args.process_output);
-    loaded.session.set_activations_probe(Some(Box::new(move |seen| {
-        if collect::is_wanted(seen.tensor, process_output) && failure.borrow().is_none() {
-            let result = collect::add(&mut sink.borrow_mut().entries, seen);
-            *failure.borrow_mut() = result.err();
+    loaded.session.engine_mut().set_activations_probe(Some(Box::new(move |seen| {
+        if collect::is_wanted(seen.tensor, process_output) && lock(&failure).is_none() {
+            let result = collect::add(&mut lock(&sink).entries, seen);
+            *lock(&failure) = result.err();
         }
     })));
-    if !imatrix.borrow().datasets.iter().any(|known| known == dataset) {
-        imatrix.borrow_mut().datasets.push(dataset.to_owned());
+    if !lock(&imatrix).datasets.iter().any(|known| known == dataset) {
+        lock(&imatrix).datasets.push(dataset.to_owned());
     }
     let mut perplexity = Perplexity::default();
     let outcome = evaluation::for_each(&chunks, |chunk| {
         evaluate(args, &mut loaded, chunk, &mut perplexity)?;
-        if let Some(reason) = failed.borrow_mut().take() {
+        if let Some(reason) = lock(&failed).take() {
             return Err(Failure::text(reason));
         }
-        let mut imatrix = imatrix.borrow_mut();
+        let mut imatrix = lock(&imatrix);
         imatrix.count_chunks();
         let due = |every: usize| every > 0 && (chunk.index() + 1).is_multiple_of(every);
         if is_replaced && due(args.output_frequency) {
@@ -169,7 +169,7 @@ fn collect(args: &Args, known: Imatrix, dataset: &str, start: Instant) -> Result
             false => format!("[{done}]{:.4},", perplexity.estimate().value),
         })
     })?;
-    let imatrix = imatrix.borrow();
+    let imatrix = lock(&imatrix);
     if outcome.n_chunks > 0 {
         args.save(&imatrix, &args.output)?;
     }
@@ -194,7 +194,7 @@ fn collect(args: &Args, known: Imatrix, dataset: &str, start: Instant) -> Result
 fn evaluate(args: &Args, loaded: &mut Loaded, chunk: &Chunk<'_>, perplexity: &mut Perplexity) -> Result<()> {
     let session = &mut loaded.session;
     session.truncate(0);
-    for batch in chunk.batches(session.n_ubatch()) {
+    for batch in chunk.batches(session.options().n_ubatch) {
         match (args.process_output, args.no_ppl) {
             (true, _) => perplexity.add(&chunk.score_after(session, &batch, 0)?.predictions),
             (false, false) => perplexity.add(&chunk.score(session, &batch)?.predictions),

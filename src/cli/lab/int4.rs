@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use qgguf::engine::EngineOptions;
 use qgguf::lab::compare::{Answer, answer};
 use qgguf::lab::int4::Scheme;
 use qgguf::lab::variant::{Original, Selection, VariantError};
 use qgguf::model::{Model, ModelOptions};
-use qgguf::session::{Session, SessionOptions};
+use qgguf::session::Session;
 use qgguf::tokenizer::TokenizerOptions;
 use qgguf_convert::file_type::FileType;
 use qgguf_kernels::{Kernels, KvType};
@@ -166,18 +167,18 @@ struct Lab {
     /// Every prompt's tokens.
     tokens: Vec<Vec<u32>>,
     n_predict: usize,
-    options: SessionOptions,
+    options: EngineOptions,
 }
 
 impl Lab {
     fn new(args: &Args, kernels: Kernels, original: &Original, prompts: &[Prompt]) -> Result<Lab> {
         let model = original.model();
         let n_predict = args.n_predict as usize;
-        let n_max = model.n_ctx().saturating_sub(n_predict);
+        let n_ctx = model.hparams().default_n_ctx();
+        let n_max = n_ctx.saturating_sub(n_predict);
         if n_max == 0 {
             return Err(Failure::text(format!(
-                "{n_predict} tokens and a prompt do not fit the context of {} (fewer: -n)",
-                model.n_ctx()
+                "{n_predict} tokens and a prompt do not fit the context of {n_ctx} (fewer: -n)"
             )));
         }
         note!(
@@ -190,12 +191,12 @@ impl Lab {
         Ok(Lab {
             tokens: prompts.iter().map(|prompt| prompt.tokens(model, n_max)).collect::<Result<_>>()?,
             n_predict,
-            options: SessionOptions {
+            options: EngineOptions {
                 n_threads: args.threads.unwrap_or_else(qgguf::threads::default_threads),
                 type_k: KvType::F32,
                 type_v: KvType::F32,
                 kernels,
-                ..SessionOptions::default()
+                ..EngineOptions::default()
             },
         })
     }
@@ -235,7 +236,7 @@ impl Lab {
     }
 
     fn answers(&self, model: &Arc<Model>, stop: impl Fn() -> ControlFlow<()>) -> Result<Option<Vec<Answer>>> {
-        let mut session = Session::new(model.clone(), &self.options)?;
+        let mut session = Session::new(model.clone(), None, &self.options)?;
         let mut answers = Vec::new();
         for tokens in &self.tokens {
             match answer(&mut session, tokens, self.n_predict, &stop)? {

@@ -121,7 +121,7 @@ pub fn check_type(file_type: FileType) -> Result<()> {
 pub fn check_weights(path: &Path, metadata: &Metadata, specs: &[TensorSpec]) -> Result<()> {
     let Some(file) = planned::<Failure>(path, metadata, specs)? else { return Ok(()) };
     let (file, architecture) = (Arc::new(file), metadata.require_str("general.architecture")?);
-    let mut loader = Loader::new(&file, architecture, None).context(path.display())?;
+    let mut loader = Loader::new(&file, architecture).context(path.display())?;
     match architectures::load(architecture, &mut loader) {
         Ok(_) => Ok(()),
         // That is no fault of the model: others can run it.
