@@ -15,6 +15,18 @@ pub enum Outputs {
     Hidden,
 }
 
+impl Outputs {
+    /// Rows of logits and of hidden states that this leaves of `n` tokens.
+    pub fn n_rows(self, n: usize) -> [usize; 2] {
+        match self {
+            Outputs::None => [0, 0],
+            Outputs::Last => [1, 0],
+            Outputs::From(first) => [n - first, 0],
+            Outputs::Hidden => [0, n],
+        }
+    }
+}
+
 /// The tokens of a forward pass, those of one sequence after those of another.
 ///
 /// Results do not depend on what else is in the batch, not in a single bit.

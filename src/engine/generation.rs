@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::model::Model;
-use crate::sampler::{Sampler, SamplerError};
+use crate::sampler::{Constraint, Sampler, SamplerError};
 use crate::tokenizer::Detokenizer;
 
 /// When generation stops, and what happens at the end of the context.
@@ -67,6 +67,7 @@ pub struct Step {
 pub struct Generator {
     model: Arc<Model>,
     sampler: Sampler,
+    constraint: Option<Box<dyn Constraint>>,
     options: GenerateOptions,
     detokenizer: Detokenizer,
     text: StopText,
@@ -86,11 +87,18 @@ impl Generator {
         Generator {
             model,
             sampler,
+            constraint: None,
             detokenizer: Detokenizer::default(),
             text: StopText::new(options.stop.clone()),
             tokens: Vec::new(),
             options,
         }
+    }
+
+    /// Lets only tokens come that `constraint` allows.
+    pub fn constrained(mut self, constraint: Option<Box<dyn Constraint>>) -> Generator {
+        self.constraint = constraint;
+        self
     }
 
     /// True if there are as many tokens as were asked for, which may be none.
@@ -99,8 +107,18 @@ impl Generator {
     }
 
     /// Draws the next token from the logits after the last one (`n_vocab` values).
+    ///
+    /// # Errors
+    /// Logits that are no numbers; a constraint that cannot be kept.
     pub fn push(&mut self, logits: &[f32]) -> Result<Step, SamplerError> {
-        let token = self.sampler.sample(logits)?;
+        let token = match &mut self.constraint {
+            Some(constraint) => {
+                let token = self.sampler.sample_within(logits, constraint.mask()?)?;
+                constraint.accept(token)?;
+                token
+            }
+            None => self.sampler.sample(logits)?,
+        };
         self.sampler.accept(token);
         self.tokens.push(token);
         let tokenizer = self.model.tokenizer();

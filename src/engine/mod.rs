@@ -7,6 +7,7 @@
 
 pub mod generation;
 mod sequence;
+pub mod service;
 
 use std::sync::Arc;
 
@@ -95,6 +96,22 @@ pub struct Evaluated<'a> {
     pub hidden: &'a [f32],
     /// The threads, to work on them.
     pub compute: &'a Compute,
+}
+
+/// Says whether `model` can evaluate `tokens` in a context of `n_ctx` that holds `n_past` positions.
+fn check_tokens(model: &Model, tokens: &[u32], n_past: usize, n_ctx: usize) -> Result<(), EvalError> {
+    let n_vocab = model.hparams().n_vocab;
+    if tokens.is_empty() {
+        return Err(EvalError::Empty);
+    }
+    if let Some(&id) = tokens.iter().find(|&&id| id as usize >= n_vocab) {
+        return Err(EvalError::BadToken { id, n_vocab });
+    }
+    let wanted = n_past + tokens.len();
+    if wanted > n_ctx {
+        return Err(EvalError::ContextFull { wanted, n_ctx });
+    }
+    Ok(())
 }
 
 /// Who looks on while a model computes.
@@ -187,18 +204,7 @@ impl Engine {
 
     /// Says whether `tokens` can be evaluated in a context of `n_ctx` that holds `n_past` positions.
     pub fn check(&self, tokens: &[u32], n_past: usize, n_ctx: usize) -> Result<(), EvalError> {
-        let n_vocab = self.model.hparams().n_vocab;
-        if tokens.is_empty() {
-            return Err(EvalError::Empty);
-        }
-        if let Some(&id) = tokens.iter().find(|&&id| id as usize >= n_vocab) {
-            return Err(EvalError::BadToken { id, n_vocab });
-        }
-        let wanted = n_past + tokens.len();
-        if wanted > n_ctx {
-            return Err(EvalError::ContextFull { wanted, n_ctx });
-        }
-        Ok(())
+        check_tokens(&self.model, tokens, n_past, n_ctx)
     }
 
     /// Evaluates the segments together, in one pass over the weights.

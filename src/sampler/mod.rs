@@ -5,6 +5,7 @@
 //! sums do not depend on a math library or on the order of additions.
 
 mod candidates;
+mod constraint;
 mod file_defaults;
 mod nucleus;
 mod params;
@@ -19,6 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use candidates::Candidates;
+pub use constraint::{Constraint, ConstraintError};
 pub use params::{Order, Preset, SamplerParams, Stage};
 
 /// What keeps a sampler from being made or from choosing a token.
@@ -68,6 +70,9 @@ pub enum SamplerError {
     /// Every token is banned.
     #[error("every token has the logit -inf: there is none to choose")]
     NoCandidates,
+    /// A constraint allows no token, or cannot tell.
+    #[error(transparent)]
+    Constraint(#[from] ConstraintError),
 }
 
 /// Chooses tokens. It allocates while the first token is drawn; later draws reuse its buffers.
@@ -109,6 +114,25 @@ impl Sampler {
     /// # Errors
     /// A NaN or infinite logit, by its token; a bias for a token outside the vocabulary; nothing to choose from.
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32, SamplerError> {
+        self.choose(logits, None)
+    }
+
+    /// [`Sampler::sample`] among the tokens that `mask` allows: those whose bit `i % 32` of word `i / 32` is set. The
+    /// others have the logit -inf before every stage.
+    ///
+    /// # Errors
+    /// As for [`Sampler::sample`]; a mask that allows nothing.
+    pub fn sample_within(&mut self, logits: &[f32], mask: &[u32]) -> Result<u32, SamplerError> {
+        self.choose(logits, Some(mask))
+    }
+
+    fn choose(&mut self, logits: &[f32], mask: Option<&[u32]>) -> Result<u32, SamplerError> {
+        let masked = mask.map(|mask| {
+            let allowed = |i: usize| mask.get(i / 32).is_some_and(|word| word >> (i % 32) & 1 == 1);
+            let logit = |(i, &logit): (usize, &f32)| if allowed(i) { logit } else { f32::NEG_INFINITY };
+            logits.iter().enumerate().map(logit).collect::<Vec<f32>>()
+        });
+        let logits = masked.as_deref().unwrap_or(logits);
         if self.params.is_greedy() {
             self.start(logits)?;
             self.penalize();
