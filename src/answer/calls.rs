@@ -47,6 +47,9 @@ impl Calls {
     }
 
     pub(super) fn push(&mut self, text: &str, out: &mut Out) {
+        if self.is_done() {
+            return;
+        }
         self.held.push_str(text);
         let held = std::mem::take(&mut self.held);
         let mut at = 0;
