@@ -87,8 +87,8 @@ function totals(kind, name, test) {
 
 /** In the form of `qgguf inspect --json`. */
 export const inspected = {
-  file: "/models/SmolLM2-135M-Instruct.Q4_1.gguf",
-  shards: ["/models/SmolLM2-135M-Instruct.Q4_1.gguf"],
+  file: "/models/Stand-in-135M.Q4_1.gguf",
+  shards: ["/models/Stand-in-135M.Q4_1.gguf"],
   version: 3,
   n_bytes: sum(tensors, "n_bytes") + 1_800_000,
   architecture: "llama",
@@ -99,7 +99,7 @@ export const inspected = {
   bits_per_weight: 5.85,
   metadata: {
     "general.architecture": { type: "string", value: "llama" },
-    "general.name": { type: "string", value: "SmolLM2 135M Instruct" },
+    "general.name": { type: "string", value: "Stand-in 135M" },
     "general.sampling.temp": { type: "f32", value: 0.2 },
     "llama.context_length": { type: "u32", value: 8192 },
     "llama.embedding_length": { type: "u32", value: 576 },

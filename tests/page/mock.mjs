@@ -26,7 +26,7 @@ async function handle(request, response, { key, delay }) {
   if (key && request.headers.authorization !== `Bearer ${key}`) return error(response, 401, "authentication_error", "Invalid API Key");
   switch (pathname) {
     case "/v1/models":
-      return json(response, 200, { object: "list", data: [{ id: "SmolLM2-135M-Instruct", object: "model" }] });
+      return json(response, 200, { object: "list", data: [{ id: "Stand-in-135M", object: "model" }] });
     case "/props":
       return json(response, 200, props);
     case "/inspect":

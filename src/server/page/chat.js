@@ -28,7 +28,8 @@ export class Chat extends EventTarget {
 
   /** Shows a conversation that is kept, or a new one. */
   open(id) {
-    this.current = this.#store.get(id) ?? this.#fresh();
+    const isEmpty = !this.current.leaf && !this.#store.get(this.current.id);
+    if (id || !isEmpty) this.current = this.#store.get(id) ?? this.#fresh();
     this.#changed();
   }
 
@@ -66,6 +67,20 @@ export class Chat extends EventTarget {
     this.#changed();
   }
 
+  /** Forgets a conversation, and stops its answer. */
+  remove(conversation) {
+    this.#running.get(conversation.id)?.abort();
+    this.#store.remove(conversation.id);
+    if (conversation === this.current) this.current = this.#fresh();
+    this.#changed();
+  }
+
+  /** Brings one back. */
+  restore(conversation) {
+    this.#store.save(conversation);
+    this.#changed();
+  }
+
   /** New conversations begin with the settings of this one. */
   keepAsDefaults() {
     const { system, params, thinking } = this.current;
@@ -100,7 +115,7 @@ export class Chat extends EventTarget {
       }
     }
     this.#running.delete(conversation.id);
-    this.#store.save(conversation);
+    if (this.#store.get(conversation.id)) this.#store.save(conversation); // else removed meanwhile
     this.#changed();
   }
 
@@ -110,11 +125,13 @@ export class Chat extends EventTarget {
     for await (const chunk of streamChat(requestFor(conversation, node.parent), signal)) {
       take(chunk, node, clock);
       this.dispatchEvent(new CustomEvent("progress", { detail: node }));
-      if (Date.now() - saved > SAVE_EVERY_MS) {
+      if (Date.now() - saved > SAVE_EVERY_MS && !signal.aborted) {
         saved = Date.now();
         this.#store.save(conversation);
       }
     }
+    const size = this.#server.contextSize(conversation.model);
+    if (node.finish === "length" && node.stats?.context >= size) node.finish = "context";
   }
 
   #changedElsewhere(id) {

@@ -3,6 +3,7 @@
 //
 //   conversation { id, title, created, updated, model, system, params, thinking, leaf, nodes: { id: node } }
 //   node         { id, parent, role, content, reasoning, created, state, problem, finish, stats, thoughtFor }
+// state: "waiting", "answering", then "done", "stopped" or "failed"; finish: "stop", "length" or "context" (full).
 
 /** An empty conversation with these settings. */
 export function newConversation({ model = null, system = "", params = {}, thinking = true } = {}) {
@@ -65,6 +66,7 @@ export function titleOf(conversation) {
 
 /** Whether all words of `query` occur in the title or in the messages. */
 export function matches(conversation, query) {
+  if (query === "") return true;
   const text = [titleOf(conversation), ...Object.values(conversation.nodes).map((node) => node.content)].join("\n").toLowerCase();
   return query.toLowerCase().split(/\s+/).every((word) => text.includes(word));
 }

@@ -5,9 +5,7 @@ import { count } from "./dom.js";
 
 /** A sentence or two that say what happened and what helps. */
 export function explain(error) {
-  if (error instanceof Unreachable) {
-    return `The connection to the server was lost (${error.message}). What came so far is kept.`;
-  }
+  if (error instanceof Unreachable) return "The connection to the server was lost.";
   if (error instanceof ApiError) return ofStatus(error);
   return `Something went wrong on this page: ${error.message}`;
 }

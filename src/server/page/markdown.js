@@ -10,13 +10,16 @@ parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
 /** Draws a growing text into `root`, keeping the blocks that did not change. */
 export class MarkdownView {
   #blocks = [];
+  #references = "";
 
   constructor(root) {
     this.root = root;
   }
 
   update(text) {
-    const blocks = blocksOf(text);
+    const { blocks, references } = blocksOf(text);
+    if (references !== this.#references) this.#clear(); // links in earlier blocks may have got their targets
+    this.#references = references;
     let same = 0;
     while (same < blocks.length && blocks[same].source === this.#blocks[same]?.source) same += 1;
     for (const block of this.#blocks.slice(same)) block.element.remove();
@@ -26,21 +29,27 @@ export class MarkdownView {
     }
     this.#blocks = [...this.#blocks.slice(0, same), ...blocks.slice(same)];
   }
+
+  #clear() {
+    this.root.replaceChildren();
+    this.#blocks = [];
+  }
 }
 
-/** The top-level blocks: their tokens, and the lines that they came from. */
+/** The top-level blocks, their tokens and the lines that they came from, and the targets of reference links. */
 function blocksOf(text) {
   const lines = text.split("\n");
+  const environment = {};
   const blocks = [];
   let open = [];
-  for (const token of parser.parse(text, {})) {
+  for (const token of parser.parse(text, environment)) {
     open.push(token);
     if (token.level > 0 || token.nesting > 0) continue;
     const [from, to] = open[0].map;
     blocks.push({ source: `${open[0].type}\n${lines.slice(from, to).join("\n")}`, tokens: open });
     open = [];
   }
-  return blocks;
+  return { blocks, references: JSON.stringify(environment.references ?? {}) };
 }
 
 function build(tokens) {

@@ -64,7 +64,8 @@ export class Server extends EventTarget {
   async #wait(state) {
     if (this.state === state) return;
     this.#become(state);
-    while (!(await isHealthy())) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    do await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    while (!(await isHealthy()));
     this.state = "connecting";
     await this.connect();
   }

@@ -1,7 +1,7 @@
 // One message: a question in a bubble, an answer as text, with what can be done about it below.
 
 import { siblingsOf } from "../conversation.js";
-import { copyButton, count, el, iconButton } from "../dom.js";
+import { copyButton, count, el, icon, iconButton } from "../dom.js";
 import { MarkdownView } from "../markdown.js";
 
 /** What the person said. Editing it says something else in its place. */
@@ -79,6 +79,7 @@ export function answerView(chat, node) {
     problem.classList.toggle("grave", node.state === "failed");
     if (problem.firstChild?.textContent !== trouble) problem.replaceChildren(el("span", { textContent: trouble }), node.state === "failed" ? retry : "");
     stats.textContent = statsText(node);
+    stats.title = promptText(node);
     element.classList.toggle("last", isLast);
     element.classList.toggle("live", isLive);
     copy.hidden = again.hidden = isLive;
@@ -91,7 +92,7 @@ export function answerView(chat, node) {
 function thinkingView(node) {
   const label = el("span");
   const text = el("div", { className: "thoughts", dir: "auto" });
-  const element = el("details", { className: "thinking" }, el("summary", {}, label), text);
+  const element = el("details", { className: "thinking" }, el("summary", {}, icon("right"), label), text);
 
   function update(isLive) {
     element.hidden = !node.reasoning;
@@ -133,8 +134,10 @@ function pendingText({ progress }) {
 
 function troubleOf(node) {
   if (node.state === "failed") return node.problem;
-  if (node.state !== "done") return "Stopped.";
-  if (node.finish === "length") return "Stopped at its limit: the longest answer allowed, or the end of the context.";
+  if (node.state === "stopped") return "Stopped.";
+  if (node.state !== "done") return "Not finished."; // the page was closed, or it goes on in another tab
+  if (node.finish === "context") return "The context is full. Start a new conversation, or edit an earlier message to go on from there.";
+  if (node.finish === "length") return "Stopped at the longest answer allowed (see the settings).";
   return "";
 }
 
@@ -143,6 +146,12 @@ function statsText({ stats }) {
   const parts = [`${count(stats.tokens)} ${stats.tokens === 1 ? "token" : "tokens"}`];
   if (stats.perSecond > 0) parts.unshift(`${stats.perSecond.toFixed(1)} tokens/s`);
   return parts.join(" · ");
+}
+
+function promptText({ stats }) {
+  if (!stats?.promptTokens) return "";
+  const cached = stats.cached > 0 ? `, ${count(stats.cached)} more were known` : "";
+  return `Read ${count(stats.promptTokens)} tokens in ${seconds(stats.promptSeconds)}${cached}`;
 }
 
 function seconds(n) {

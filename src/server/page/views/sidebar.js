@@ -42,9 +42,9 @@ export function sidebar(chat, store) {
   }
 
   function remove(conversation) {
-    store.remove(conversation.id);
-    if (chat.current.id === conversation.id) startNew();
-    toast("Conversation deleted.", { label: "Undo", run: () => store.save(conversation) });
+    if (conversation === chat.current) location.hash = "#/";
+    chat.remove(conversation);
+    toast("Conversation deleted.", { label: "Undo", run: () => chat.restore(conversation) });
   }
 
   function draw() {

@@ -12,7 +12,7 @@ export function thread(chat, server) {
   const announcement = el("p", { className: "visually-hidden", role: "status" });
   const toEnd = iconButton("down", "To the end", () => scrollToEnd("smooth"), { className: "icon-button to-end" });
   const element = el("div", { className: "thread", tabIndex: -1 }, greeting, column, announcement);
-  let views = new Map();
+  let views = new Map(); // node -> view
   let shown = null;
   let followsEnd = true;
   let frame = null;
@@ -23,8 +23,7 @@ export function thread(chat, server) {
     const wasRunning = element.ariaBusy === "true";
     shown = chat.current.id;
     if (isOther) views = new Map();
-    const kept = new Map(path.map((node) => [node.id, views.get(node.id) ?? viewOf(node)]));
-    views = kept;
+    views = new Map(path.map((node) => [node, views.get(node) ?? viewOf(node)]));
     arrange(column, [...views.values()].map((view) => view.element));
     for (const node of path) update(node);
     greeting.hidden = path.length > 0;
@@ -42,12 +41,12 @@ export function thread(chat, server) {
 
   function update(node) {
     const isLast = node.id === chat.current.leaf;
-    views.get(node.id)?.update({ isLast, isLive: isLast && chat.isRunning });
+    views.get(node)?.update({ isLast, isLive: isLast && chat.isRunning });
   }
 
   /** Many tokens may come within one frame. */
   function progress({ detail: node }) {
-    if (!views.has(node.id) || frame) return;
+    if (!views.has(node) || frame) return;
     frame = requestAnimationFrame(() => {
       frame = null;
       update(node);
