@@ -132,6 +132,48 @@ test("conversations can be searched, renamed, deleted and brought back", async (
   assert.deepEqual(await names(), ["Pears", "Fruit"]);
 });
 
+test("a conversation deleted while it is answered stays deleted", async () => {
+  const { page } = await chrome.open(server.url);
+  await say(page, "a long story");
+  await page.locator(".answer.last.live .prose p").waitFor();
+  await page.locator(".conversation").hover();
+  await page.getByRole("button", { name: "Delete “a long story”" }).click();
+  await page.locator(".conversation").waitFor({ state: "detached" });
+  await page.reload();
+  await page.getByText("Conversations stay in this browser.", { exact: true }).waitFor();
+});
+
+test("settings survive a look at the model, and can be kept for new conversations", async () => {
+  const { page } = await chrome.open(server.url);
+  await limitAnswers(page, 7);
+  await page.getByRole("link", { name: "Model", exact: true }).click();
+  await page.getByRole("link", { name: "Chat", exact: true }).click();
+  const limit = page.getByLabel("Longest answer", { exact: true });
+  assert.equal(await limit.inputValue(), "7");
+  await page.getByRole("button", { name: "Settings" }).click();
+  await page.getByRole("button", { name: "Use for new conversations" }).click();
+  await page.reload();
+  await page.getByRole("button", { name: "Settings" }).click();
+  assert.equal(await limit.inputValue(), "7");
+});
+
+test("several models are a choice, and the request names it", async () => {
+  const { page } = await chrome.open("about:blank");
+  const asked = [];
+  await page.route("**/v1/models", (route) => route.fulfill({ json: { data: [{ id: "small" }, { id: "large" }] } }));
+  await page.route("**/props?model=*", (route) => {
+    asked.push(new URL(route.request().url()).searchParams.get("model"));
+    return route.fulfill({ json: { default_generation_settings: { n_ctx: 4096, params: {} } } });
+  });
+  await pretend(page, { content: "Yes." });
+  await page.goto(server.url);
+  await page.getByLabel("Model", { exact: true }).selectOption("large");
+  const [request] = await Promise.all([page.waitForRequest("**/v1/chat/completions"), say(page, "Hello")]);
+  assert.equal(request.postDataJSON().model, "large");
+  await answered(page);
+  assert.deepEqual(asked, ["small", "large"]);
+});
+
 test("hostile answers stay text, and nothing is asked of another host", async () => {
   const { page, requests, complaints } = await chrome.open(server.url);
   const content = [
@@ -295,7 +337,7 @@ test("every control has a name", async () => {
   await answered(page);
   await page.getByRole("button", { name: "Settings" }).click();
   const nameless = await page.evaluate(() =>
-    [...document.querySelectorAll("button, a, input, textarea, select, meter")]
+    [...document.querySelectorAll("button, a, input, textarea, select")]
       .filter((e) => !(e.ariaLabel || e.textContent.trim() || e.labels?.length))
       .map((e) => e.outerHTML),
   );

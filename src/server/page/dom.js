@@ -26,6 +26,23 @@ export function icon(name) {
   return svg;
 }
 
+/** A bar that is filled to a share from 0 to 1. Decoration: the number stands beside it. */
+export function bar() {
+  const svg = document.createElementNS(SVG, "svg");
+  const rect = document.createElementNS(SVG, "rect");
+  svg.setAttribute("class", "bar");
+  svg.setAttribute("aria-hidden", "true");
+  rect.setAttribute("height", "100%");
+  svg.append(rect);
+  return svg;
+}
+
+/** Fills a bar. */
+export function fill(bar, share) {
+  bar.firstChild.setAttribute("width", `${100 * Math.min(1, share)}%`);
+  return bar;
+}
+
 /** A button that shows an icon and has a name. */
 export function iconButton(name, label, onclick, props = {}) {
   return el("button", { type: "button", className: "icon-button", title: label, "aria-label": label, onclick, ...props }, icon(name));

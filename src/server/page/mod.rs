@@ -7,7 +7,8 @@
 pub const CACHE_CONTROL: &str = "no-cache";
 
 /// `Content-Security-Policy` of every file. The page itself allows even less (see `index.html`).
-pub const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'";
+pub const CONTENT_SECURITY_POLICY: &str =
+    "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'";
 
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
@@ -77,7 +78,9 @@ mod tests {
     fn files_below(folder: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
-        let below = |path: &Path| files_below(path).into_iter().map(|file| format!("{}/{file}", name(path))).collect();
+        let below = |path: &Path| {
+            files_below(path).into_iter().map(|file| format!("{}/{file}", name(path))).collect()
+        };
         entries.flat_map(|path| if path.is_dir() { below(&path) } else { vec![name(&path)] }).collect()
     }
 

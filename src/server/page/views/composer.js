@@ -1,7 +1,10 @@
 // Where a message is written. Enter sends and Shift-Enter begins a line; on a touch keyboard Enter begins a line.
 
 import { pathOf } from "../conversation.js";
-import { count, el, iconButton, setIcon } from "../dom.js";
+import { bar, count, el, fill, iconButton, setIcon } from "../dom.js";
+
+/** The share of the context from which on the bar warns. */
+const NEARLY_FULL = 0.85;
 
 export function composer(chat, server) {
   const hasTouchKeyboard = matchMedia("(pointer: coarse) and (hover: none)");
@@ -9,7 +12,7 @@ export function composer(chat, server) {
   const submit = iconButton("send", "Send", () => (chat.isRunning ? chat.stop() : send()), { className: "icon-button send" });
   const thinks = el("input", { type: "checkbox", onchange: () => chat.configure({ thinking: thinks.checked }) });
   const thinking = el("label", { className: "toggle" }, thinks, "Think");
-  const meter = el("meter", { min: 0, max: 1, "aria-label": "Context in use" });
+  const meter = bar();
   const numbers = el("span");
   const context = el("span", { className: "context" }, meter, numbers);
   const box = el("div", { className: "box", onclick: ({ target }) => target === box && focus() }, field, el("div", { className: "box-foot" }, thinking, context, submit));
@@ -40,10 +43,9 @@ export function composer(chat, server) {
     const size = server.contextSize(chat.current.model);
     context.hidden = !size;
     if (!size) return;
-    meter.hidden = !used;
-    meter.max = size;
-    meter.high = size * 0.85;
-    meter.value = used ?? 0;
+    meter.toggleAttribute("hidden", !used);
+    fill(meter, (used ?? 0) / size);
+    meter.classList.toggle("high", used > NEARLY_FULL * size);
     numbers.textContent = used ? `${count(used)} of ${count(size)} tokens` : `${count(size)} tokens of context`;
   }
 

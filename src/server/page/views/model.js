@@ -1,6 +1,6 @@
 // The tab "Model": what is in the model's file, as `qgguf inspect` shows it.
 
-import { count, el } from "../dom.js";
+import { bar, count, el, fill } from "../dom.js";
 import { explain } from "../errors.js";
 
 const LONG_TEXT = 160;
@@ -82,7 +82,7 @@ function shares(parts, name) {
         "tr",
         {},
         el("th", { scope: "row", textContent: part[name] }),
-        el("td", { className: "bar" }, el("meter", { min: 0, max: 1, value: part.share, "aria-label": `Share of ${part[name]}` })),
+        el("td", { className: "share" }, fill(bar(), part.share)),
         el("td", { className: "number", textContent: `${(100 * part.share).toFixed(1)} %` }),
         el("td", { className: "number", textContent: si(part.n_parameters) }),
         el("td", { className: "number", textContent: bytes(part.n_bytes) }),
