@@ -1,6 +1,6 @@
 //! What the server needs of an engine.
 
-use crate::engine::service::{Request, Stats, SubmitError};
+use crate::engine::service::{Request, Service, Stats, SubmitError, Ticket};
 
 /// Evaluates requests. The engine's service is one; tests have one that answers from a script.
 pub trait Backend: Send + Sync {
@@ -27,4 +27,32 @@ pub trait Backend: Send + Sync {
 pub trait Running: Send + Sync {
     /// Ends it and frees what it holds. Nothing happens if it has ended.
     fn cancel(&self);
+}
+
+impl Running for Ticket {
+    fn cancel(&self) {
+        Ticket::cancel(self);
+    }
+}
+
+impl Backend for Service {
+    fn n_ctx(&self) -> usize {
+        Service::n_ctx(self)
+    }
+
+    fn submit(&self, request: Request) -> Result<Box<dyn Running>, SubmitError> {
+        Ok(Box::new(Service::submit(self, request)?))
+    }
+
+    fn stats(&self) -> Stats {
+        Service::stats(self)
+    }
+
+    fn drain(&self) {
+        Service::drain(self);
+    }
+
+    fn is_idle(&self) -> bool {
+        Service::is_idle(self)
+    }
 }

@@ -81,6 +81,18 @@ impl Chat {
         Ok(())
     }
 
+    /// Adds to the system message, or puts one in front.
+    pub fn instruct(&mut self, text: &str) {
+        let system = self.messages.first_mut().filter(|message| message.role() == Some("system"));
+        match system {
+            Some(message) => {
+                let old = message.content().unwrap_or_default();
+                *message = Message::new("system", &format!("{old}\n\n{text}"));
+            }
+            None => self.messages.insert(0, Message::new("system", text)),
+        }
+    }
+
     /// The text of the prompt.
     ///
     /// # Errors
@@ -135,6 +147,13 @@ fn kwargs(fields: &mut Fields, served: &Served) -> Result<Map<String, Value>> {
     if let Some(value) = kwargs.get("enable_thinking").filter(|value| !value.is_boolean()) {
         let name = fields.name("chat_template_kwargs.enable_thinking");
         return Err(ApiError::field(name, format!("expected a boolean, found {}", kind(value))));
+    }
+    for name in ["reasoning_budget_tokens", "thinking_budget_tokens"] {
+        match fields.take::<i64>(name)? {
+            Some(0) => drop(kwargs.insert("enable_thinking".to_owned(), false.into())),
+            Some(1..) => return Err(ApiError::field(name, "expected 0 (no thinking) or -1 (no limit)")),
+            _ => {}
+        }
     }
     match fields.take::<String>("reasoning_effort")?.as_deref() {
         None => {}

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::chat_template::TemplateError;
 use crate::engine::service::SubmitError;
 use crate::sampler::SamplerError;
-use crate::session::EvalError;
+use crate::engine::EvalError;
 
 /// What handlers return.
 pub type Result<T, E = ApiError> = std::result::Result<T, E>;
@@ -229,7 +229,7 @@ impl From<EvalError> for ApiError {
 impl From<SubmitError> for ApiError {
     fn from(error: SubmitError) -> ApiError {
         match error {
-            SubmitError::QueueFull => ApiError::queue_full(),
+            SubmitError::QueueFull { .. } => ApiError::queue_full(),
             SubmitError::Stopping => ApiError::unavailable("the server is shutting down"),
             SubmitError::Eval(error) => error.into(),
         }

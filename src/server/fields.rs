@@ -45,6 +45,11 @@ impl Fields {
         self.map.remove(field).filter(|value| !value.is_null())
     }
 
+    /// A field that stays; null if it is absent.
+    pub fn peek(&self, field: &str) -> Value {
+        self.map.get(field).cloned().unwrap_or_default()
+    }
+
     /// Takes a field out as a `T`.
     ///
     /// # Errors

@@ -3,19 +3,18 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use tokio::sync::mpsc;
 
-use crate::engine::service::{Event, Generate, Request, Task};
-use crate::generate::GenerateOptions;
-use crate::sampler::Sampler;
+use crate::engine::generation::GenerateOptions;
+use crate::engine::service::{Event, Generate, Logprob, Request, Sink, Task};
+use crate::sampler::{Constraint, Sampler};
 
 use super::error::{ApiError, Result};
 use super::form::Form;
 use super::limits::MAX_UNREAD;
 use super::metrics::Metrics;
-use super::run::{Item, Run};
+use super::run::{Item, Reader, Run};
 use super::settings::Settings;
 use super::state::Served;
 
@@ -46,24 +45,26 @@ impl Job {
         let (sender, receiver) = mpsc::unbounded_channel();
         let unread = Arc::new(AtomicUsize::new(0));
         let n = self.settings.n;
-        let mut run = Run::new(self.served.clone(), receiver, unread.clone(), metrics.clone());
+        let n_prompt = self.prompts.first().map_or(0, Vec::len);
+        let mut run = Run::new(self.served.clone(), receiver, unread.clone(), metrics.clone(), n_prompt);
         let requests = self.prompts.iter().flat_map(|prompt| (0..n).map(move |i| (prompt, i)));
         for (choice, (prompt, i)) in requests.enumerate() {
-            let sink = sink(choice, sender.clone(), unread.clone(), metrics.clone());
+            let end = prompt_end(&self, prompt);
+            let constraint = self.form.constraint(&self.served, &end)?;
             let request = Request {
                 prompt: prompt.clone(),
-                task: Task::Generate(self.generate(i)?),
+                task: Task::Generate(self.generate(i, constraint)?),
                 cache_prompt: self.settings.cache_prompt,
-                sink,
+                sink: sink(choice, sender.clone(), unread.clone()),
             };
-            let ticket = self.served.backend.submit(request)?;
-            run.push(ticket, self.form.parser(&self.served, &prompt_text(&self, prompt)), &self.settings);
+            let reader = Reader::new(self.form.options(&self.served, &end), &self.served);
+            run.push(self.served.backend.submit(request)?, reader, &self.settings);
         }
         Ok(run)
     }
 
     /// The task of the `i`th answer to a prompt.
-    fn generate(&self, i: usize) -> Result<Generate> {
+    fn generate(&self, i: usize, constraint: Option<Box<dyn Constraint>>) -> Result<Generate> {
         let Settings { params, seed, n_predict, stop, ignore_eos, logprobs, .. } = &self.settings;
         let mut params = params.clone();
         if *ignore_eos {
@@ -78,6 +79,7 @@ impl Job {
                 ignore_eos: *ignore_eos,
                 ..GenerateOptions::default()
             },
+            constraint,
             n_logprobs: *logprobs,
             prompt_logprobs: self.prompt_logprobs,
         })
@@ -85,34 +87,15 @@ impl Job {
 }
 
 /// The end of a prompt as text: where the template opened a thought, the answer begins inside it.
-fn prompt_text(job: &Job, prompt: &[u32]) -> String {
+fn prompt_end(job: &Job, prompt: &[u32]) -> String {
     const TAIL: usize = 32;
     let tail = &prompt[prompt.len().saturating_sub(TAIL)..];
     job.served.model.tokenizer().decode(tail)
 }
 
-/// Takes the events of one answer on the engine's thread: counts, and passes on to whoever reads the run.
-fn sink(
-    choice: usize,
-    sender: mpsc::UnboundedSender<Item>,
-    unread: Arc<AtomicUsize>,
-    metrics: Arc<Metrics>,
-) -> Box<dyn FnMut(Event) -> ControlFlow<()> + Send> {
-    let submitted = Instant::now();
-    let mut last_token = None;
+/// Passes the events of one answer on from the engine's thread to whoever reads the run.
+fn sink(choice: usize, sender: mpsc::UnboundedSender<Item>, unread: Arc<AtomicUsize>) -> Sink {
     Box::new(move |event| {
-        match &event {
-            Event::Started { .. } => metrics.queue_time.observe(submitted.elapsed()),
-            Event::Token { .. } => {
-                let now = Instant::now();
-                match last_token.replace(now) {
-                    None => metrics.first_token.observe(now - submitted),
-                    Some(last) => metrics.between_tokens.observe(now - last),
-                }
-            }
-            Event::Done(outcome) => metrics.finished(outcome),
-            _ => {}
-        }
         let bytes = bytes(&event);
         if unread.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_UNREAD {
             let _ = sender.send(Item { choice, bytes, event: None });
@@ -127,13 +110,13 @@ fn sink(
 
 /// Memory of an event until it is read.
 fn bytes(event: &Event) -> usize {
-    const PAIR: usize = size_of::<(u32, f32)>();
+    const PAIR: usize = size_of::<Logprob>();
     size_of::<Item>()
         + match event {
             Event::Token { text, logprobs, .. } => {
                 text.capacity() + logprobs.as_ref().map_or(0, |logprobs| logprobs.top.len() * PAIR)
             }
-            // Told once and bounded by the context.
+            Event::PromptLogprobs(all) => all.iter().map(|one| size_of_val(one) + one.top.len() * PAIR).sum(),
             _ => 0,
         }
 }

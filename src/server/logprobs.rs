@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::service::TokenLogprobs;
+use crate::engine::service::{Logprob, TokenLogprobs};
 use crate::tokenizer::Tokenizer;
 
 /// What stands for minus infinity, which JSON has not.
@@ -11,22 +11,22 @@ const IMPOSSIBLE: f32 = -9999.0;
 /// The entries of OpenAI's `logprobs.content`.
 pub fn content(tokenizer: &Tokenizer, logprobs: &[TokenLogprobs]) -> Value {
     let entry = |one: &TokenLogprobs| {
-        let mut entry = token(tokenizer, one.token, one.logprob);
+        let mut entry = token(tokenizer, one.token);
         let top: Vec<Value> =
-            one.top.iter().map(|&(id, logprob)| token(tokenizer, id, logprob).into()).collect();
+            one.top.iter().map(|&top| token(tokenizer, top).into()).collect();
         entry.insert("top_logprobs".to_owned(), top.into());
         Value::from(entry)
     };
     logprobs.iter().map(entry).collect()
 }
 
-fn token(tokenizer: &Tokenizer, id: u32, logprob: f32) -> Map<String, Value> {
-    let bytes = tokenizer.piece(id, true);
+fn token(tokenizer: &Tokenizer, one: Logprob) -> Map<String, Value> {
+    let bytes = tokenizer.piece(one.token, true);
     Map::from_iter([
-        ("id".to_owned(), id.into()),
+        ("id".to_owned(), one.token.into()),
         ("token".to_owned(), String::from_utf8_lossy(&bytes).into()),
         ("bytes".to_owned(), bytes.into()),
-        ("logprob".to_owned(), finite(logprob)),
+        ("logprob".to_owned(), finite(one.logprob)),
     ])
 }
 
@@ -61,12 +61,12 @@ impl Legacy {
     /// Further tokens.
     pub fn extend(&mut self, tokenizer: &Tokenizer, logprobs: &[TokenLogprobs], n_top: usize) {
         for one in logprobs {
-            self.text(&text(tokenizer, one.token));
-            self.logprobs.push(finite(one.logprob));
+            self.text(&text(tokenizer, one.token.token));
+            self.logprobs.push(finite(one.token.logprob));
             let mut top = Map::new();
-            for &(id, logprob) in one.top.iter().take(n_top) {
-                // Different tokens may have one text; the more probable one counts.
-                top.entry(text(tokenizer, id)).or_insert_with(|| finite(logprob));
+            // Different tokens may have one text; the more probable one counts.
+            for top_one in one.top.iter().take(n_top).chain([&one.token]) {
+                top.entry(text(tokenizer, top_one.token)).or_insert_with(|| finite(top_one.logprob));
             }
             self.top.push(top.into());
         }

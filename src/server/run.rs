@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::answer::Delta;
+use crate::answer::{AnswerOptions, AnswerParser, Delta, Message};
+use crate::engine::generation::StopReason;
 use crate::engine::service::{Event, Outcome, TokenLogprobs};
-use crate::generate::StopReason;
+use crate::tokenizer::TokenType;
 
 use super::backend::Running;
 use super::error::{ApiError, Result};
-use super::form::Parser;
 use super::metrics::Metrics;
 use super::settings::Settings;
 use super::state::Served;
@@ -45,11 +45,11 @@ pub enum Answer {
         /// Time since it began.
         time: Duration,
     },
-    /// The logprobs of the prompt's tokens after the first.
+    /// The logprobs of further tokens of the prompt, beginning with the second.
     PromptLogprobs {
         /// Of which answer.
         choice: usize,
-        /// One for each token but the first.
+        /// One for each token.
         logprobs: Vec<TokenLogprobs>,
     },
     /// More of an answer.
@@ -80,8 +80,8 @@ pub struct Finish {
     pub choice: usize,
     /// The engine's reason.
     pub stop: StopReason,
-    /// Whether calls of tools were made.
-    pub has_calls: bool,
+    /// All that was told of it, and no call that was broken off.
+    pub message: Message,
     /// Tokens.
     pub usage: Usage,
     /// Whether it is the first answer to its prompt.
@@ -97,7 +97,7 @@ impl Finish {
     pub fn reason(&self) -> &'static str {
         match self.stop {
             StopReason::Length | StopReason::ContextFull(_) => "length",
-            _ if self.has_calls => "tool_calls",
+            _ if !self.message.tool_calls.is_empty() => "tool_calls",
             _ => "stop",
         }
     }
@@ -136,15 +136,10 @@ impl Usage {
     }
 
     /// All answers together.
-    ///
-    /// # Errors
-    /// If one has no end.
-    pub fn total(choices: &[Choice]) -> Result<Usage> {
+    pub fn total(choices: &[Choice]) -> Usage {
         let mut usage = Usage::default();
-        for choice in choices {
-            usage.add(choice.finish()?);
-        }
-        Ok(usage)
+        choices.iter().for_each(|choice| usage.add(&choice.finish));
+        usage
     }
 
     /// OpenAI's object.
@@ -179,9 +174,9 @@ impl Timings {
         Timings {
             cache_n: outcome.n_cached,
             prompt_n: outcome.n_prompt.saturating_sub(outcome.n_cached),
-            prompt: outcome.prompt_time,
+            prompt: outcome.prompt,
             predicted_n: outcome.n_generated,
-            predicted: outcome.decode_time,
+            predicted: outcome.decode,
         }
     }
 
@@ -216,13 +211,17 @@ pub struct Run {
     n_open: usize,
     /// Answers to each prompt.
     per_prompt: usize,
+    /// Tokens of the first prompt.
+    n_prompt: usize,
     /// Answers that one event brought and that have not been taken.
     ready: VecDeque<Answer>,
 }
 
 /// What is known of an answer so far.
 struct ChoiceState {
-    parser: Parser,
+    parser: AnswerParser,
+    /// Control tokens whose texts the parser gets.
+    shown: Vec<u32>,
     ignore_eos: bool,
     tokens: Vec<u32>,
     logprobs: Vec<TokenLogprobs>,
@@ -241,6 +240,7 @@ impl Run {
         items: UnboundedReceiver<Item>,
         unread: Arc<AtomicUsize>,
         metrics: Arc<Metrics>,
+        n_prompt: usize,
     ) -> Run {
         Run {
             served,
@@ -251,17 +251,19 @@ impl Run {
             choices: Vec::new(),
             n_open: 0,
             per_prompt: 1,
+            n_prompt,
             ready: VecDeque::new(),
         }
     }
 
     /// Another answer, which was submitted.
-    pub(super) fn push(&mut self, ticket: Box<dyn Running>, parser: Parser, settings: &Settings) {
+    pub(super) fn push(&mut self, ticket: Box<dyn Running>, reader: Reader, settings: &Settings) {
         self.tickets.push(ticket);
         self.n_open += 1;
         self.per_prompt = settings.n;
         self.choices.push(ChoiceState {
-            parser,
+            parser: AnswerParser::new(reader.options),
+            shown: reader.shown,
             ignore_eos: settings.ignore_eos,
             tokens: Vec::new(),
             logprobs: Vec::new(),
@@ -277,6 +279,11 @@ impl Run {
     /// The model that answers.
     pub fn served(&self) -> &Arc<Served> {
         &self.served
+    }
+
+    /// Tokens of the first prompt.
+    pub fn n_prompt(&self) -> usize {
+        self.n_prompt
     }
 
     /// Number of answers.
@@ -328,7 +335,10 @@ impl Run {
             Event::Token { token, text, logprobs } => {
                 let is_end = self.served.model.tokenizer().is_eog(token) && !state.ignore_eos;
                 state.token((!is_end).then_some(token), logprobs.filter(|_| !is_end));
-                let deltas = state.parser.push(&text);
+                let mut deltas = state.parser.push(&text);
+                if state.shown.contains(&token) {
+                    deltas.extend(state.parser.push(self.served.model.tokenizer().token_text(token)));
+                }
                 state.count_reasoning(&deltas);
                 self.tell(choice, deltas);
             }
@@ -360,18 +370,19 @@ impl Run {
         }
         let state = &mut self.choices[choice];
         let mut deltas = state.parser.push(&outcome.text);
-        deltas.extend(state.parser.finish());
+        let parser = std::mem::replace(&mut state.parser, AnswerParser::new(AnswerOptions::default()));
+        let (last, message) = parser.finish();
+        deltas.extend(last);
         if deltas.is_empty() && !state.tokens.is_empty() {
             // Tokens without text are told, too.
             deltas.push(Delta::Content(String::new()));
         }
-        let has_calls = state.parser.has_calls();
         let reasoning = state.n_reasoning;
         self.tell(choice, deltas);
         self.n_open -= 1;
         self.ready.push_back(Answer::Done(Finish {
             choice,
-            has_calls,
+            message,
             is_first: choice % self.per_prompt == 0,
             usage: Usage {
                 prompt: outcome.n_prompt,
@@ -399,19 +410,22 @@ impl Run {
     /// # Errors
     /// What broke one off.
     pub async fn collect(mut self) -> Result<Vec<Choice>> {
-        let mut partial: Vec<Choice> = (0..self.n_choices()).map(|_| Choice::default()).collect();
+        let mut parts: Vec<Parts> = self.choices.iter().map(|_| Parts::default()).collect();
         while let Some(answer) = self.next().await {
             match answer? {
                 Answer::Progress { .. } => {}
-                Answer::PromptLogprobs { choice, logprobs } => partial[choice].prompt_logprobs = logprobs,
-                Answer::Piece(piece) => partial[piece.choice].add(piece),
+                Answer::PromptLogprobs { choice, logprobs } => parts[choice].prompt_logprobs.extend(logprobs),
+                Answer::Piece(piece) => {
+                    parts[piece.choice].tokens.extend(piece.tokens);
+                    parts[piece.choice].logprobs.extend(piece.logprobs);
+                }
                 Answer::Done(finish) => {
                     let choice = finish.choice;
-                    partial[choice].finish = Some(finish);
+                    parts[choice].finish = Some(finish);
                 }
             }
         }
-        Ok(partial)
+        parts.into_iter().map(Parts::complete).collect()
     }
 }
 
@@ -446,58 +460,56 @@ impl ChoiceState {
     }
 }
 
+/// How the text of an answer is read.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    options: AnswerOptions,
+    shown: Vec<u32>,
+}
+
+impl Reader {
+    /// Reads as `options` say; markers that are control tokens become text for that.
+    pub fn new(options: AnswerOptions, served: &Served) -> Reader {
+        let tokenizer = served.model.tokenizer();
+        let ids = options.markers().into_iter().filter_map(|marker| tokenizer.token_id(marker));
+        let shown = ids.filter(|&id| tokenizer.token_type(id) == TokenType::Control).collect();
+        Reader { options, shown }
+    }
+}
+
 /// A complete answer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Choice {
-    /// What the model thought.
-    pub reasoning: String,
-    /// What it says.
-    pub content: String,
-    /// The tools it calls.
-    pub calls: Vec<Call>,
     /// Its tokens, without an end-of-generation token.
     pub tokens: Vec<u32>,
     /// Their logprobs, if they were asked for.
     pub logprobs: Vec<TokenLogprobs>,
     /// Those of the prompt, if they were asked for.
     pub prompt_logprobs: Vec<TokenLogprobs>,
-    finish: Option<Finish>,
-}
-
-/// A call of a tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// Unique in the answer.
-    pub id: String,
-    /// The tool.
-    pub name: String,
-    /// The JSON text of its arguments.
-    pub arguments: String,
+    /// Its message, and how it ended.
+    pub finish: Finish,
 }
 
 impl Choice {
-    fn add(&mut self, piece: Piece) {
-        self.tokens.extend(piece.tokens);
-        self.logprobs.extend(piece.logprobs);
-        match piece.delta {
-            Delta::Reasoning(text) => self.reasoning += &text,
-            Delta::Content(text) => self.content += &text,
-            Delta::ToolCall { id, name, .. } => {
-                self.calls.push(Call { id, name, arguments: String::new() });
-            }
-            Delta::ToolArguments { index, text } => {
-                if let Some(call) = self.calls.get_mut(index) {
-                    call.arguments += &text;
-                }
-            }
-        }
+    /// What was said.
+    pub fn message(&self) -> &Message {
+        &self.finish.message
     }
+}
 
-    /// How it ended.
-    ///
-    /// # Errors
-    /// If it never did, which [`Run::collect`] rules out.
-    pub fn finish(&self) -> Result<&Finish> {
-        self.finish.as_ref().ok_or_else(|| ApiError::internal("an answer without an end"))
+/// An answer that is not complete.
+#[derive(Default)]
+struct Parts {
+    tokens: Vec<u32>,
+    logprobs: Vec<TokenLogprobs>,
+    prompt_logprobs: Vec<TokenLogprobs>,
+    finish: Option<Finish>,
+}
+
+impl Parts {
+    fn complete(self) -> Result<Choice> {
+        let Parts { tokens, logprobs, prompt_logprobs, finish } = self;
+        let finish = finish.ok_or_else(|| ApiError::internal("an answer without an end"))?;
+        Ok(Choice { tokens, logprobs, prompt_logprobs, finish })
     }
 }

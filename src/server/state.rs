@@ -1,14 +1,17 @@
 //! What all requests share: the models that are served, the settings of the server, the counters.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use qgguf_gguf::GgufFile;
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
 use crate::chat_template::ChatTemplate;
-use crate::engine::service::Stats;
+use crate::engine::service::Pooling;
+use crate::grammar::GrammarFactory;
 use crate::model::Model;
 
 use super::backend::Backend;
@@ -29,8 +32,14 @@ pub struct Served {
     pub backend: Box<dyn Backend>,
     /// How messages become a prompt.
     pub template: Template,
+    /// Compiles what answers are held to.
+    pub grammars: GrammarFactory,
+    /// How texts become vectors.
+    pub pooling: Pooling,
     /// Settings where a request has none.
     pub defaults: Defaults,
+    /// Writes what is in its file as JSON.
+    pub describe: fn(&GgufFile) -> io::Result<Vec<u8>>,
     /// When it was opened, in seconds since 1970.
     pub created: u64,
 }
@@ -146,18 +155,6 @@ impl App {
     /// Whether [`App::drain`] was called.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
-    }
-
-    /// What all engines say together.
-    pub fn stats(&self) -> Stats {
-        let mut sum = Stats::default();
-        for served in self.models.get().into_iter().flatten() {
-            let stats = served.backend.stats();
-            sum.n_slots += stats.n_slots;
-            sum.n_running += stats.n_running;
-            sum.n_queued += stats.n_queued;
-        }
-        sum
     }
 
     /// A new id with a prefix, unlike any other.

@@ -199,6 +199,6 @@ fn a_prompt_beyond_the_context_tells_both_numbers() {
     assert_eq!(reply.status, 400);
     let error = reply.json()["error"].clone();
     assert_eq!(error["type"], "exceed_context_size_error");
-    assert_eq!(error["n_ctx"], super::script::model().n_ctx());
+    assert_eq!(error["n_ctx"], super::script::model().hparams().n_ctx_train);
     assert!(error["n_prompt_tokens"].as_u64().unwrap() > error["n_ctx"].as_u64().unwrap());
 }

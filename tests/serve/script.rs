@@ -8,8 +8,11 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use qgguf::engine::service::{Event, Outcome, Request, Stats, SubmitError, Task, TokenLogprobs};
-use qgguf::generate::StopReason;
+use qgguf::engine::generation::StopReason;
+use qgguf::engine::service::{
+    Event, Histogram, Logprob, Outcome, Request, Slot, SlotState, Stats, SubmitError, Task, TokenLogprobs,
+};
+use qgguf::grammar::{GrammarFactory, GrammarLimits};
 use qgguf::model::Model;
 use qgguf::server::backend::{Backend, Running};
 use qgguf::server::{App, Defaults, Options, Served, Template, serve};
@@ -97,7 +100,10 @@ impl Script {
         if !tell(Event::Started { n_cached }) || !tell(Event::Prompt { done: n_prompt, total: n_prompt }) {
             return false;
         }
-        let logprobs = |token: u32| TokenLogprobs { token, logprob: -0.5, top: vec![(token, -0.5), (0, f32::NEG_INFINITY)] };
+        let logprobs = |token: u32| {
+            let token = Logprob { token, logprob: -0.5 };
+            TokenLogprobs { token, top: vec![token, Logprob { token: 0, logprob: f32::NEG_INFINITY }] }
+        };
         if generate.prompt_logprobs {
             tell(Event::PromptLogprobs(request.prompt[1..].iter().map(|&token| logprobs(token)).collect()));
         }
@@ -121,8 +127,8 @@ impl Script {
             n_cached,
             n_generated: tokens.len(),
             queued: Duration::from_millis(1),
-            prompt_time: Duration::from_millis(2),
-            decode_time: Duration::from_millis(4),
+            prompt: Duration::from_millis(2),
+            decode: Duration::from_millis(4),
         }))
     }
 }
@@ -140,14 +146,14 @@ impl Running for Ticket {
 
 impl Backend for Engine {
     fn n_ctx(&self) -> usize {
-        self.0.model.n_ctx()
+        self.0.model.hparams().n_ctx_train
     }
 
     fn submit(&self, request: Request) -> Result<Box<dyn Running>, SubmitError> {
         let script = self.0.clone();
         if script.running.fetch_add(1, Ordering::SeqCst) >= script.capacity {
             script.running.fetch_sub(1, Ordering::SeqCst);
-            return Err(SubmitError::QueueFull);
+            return Err(SubmitError::QueueFull { n_queue: script.capacity });
         }
         script.prompts.lock().unwrap().push(request.prompt.clone());
         let answer = script.next_answer();
@@ -164,7 +170,25 @@ impl Backend for Engine {
 
     fn stats(&self) -> Stats {
         let n_running = self.0.running.load(Ordering::SeqCst);
-        Stats { n_slots: self.0.capacity, n_running, n_queued: 0 }
+        let state = |i: usize| if i < n_running { SlotState::Generating } else { SlotState::Idle };
+        Stats {
+            n_prompt: 10,
+            n_cached: 2,
+            prompt_time: Duration::from_secs(5),
+            n_generated: 20,
+            decode_time: Duration::from_secs(4),
+            n_steps: 10,
+            n_busy: 15,
+            n_parked: 0,
+            n_tokens_max: 30,
+            n_waiting: 1,
+            cache_bytes_in_use: 1,
+            cache_bytes: 4,
+            slots: (0..self.0.capacity).map(|i| Slot { state: state(i), ..Slot::default() }).collect(),
+            queue_time: Histogram::default(),
+            time_to_first_token: Histogram::default(),
+            time_between_tokens: Histogram::default(),
+        }
     }
 
     fn drain(&self) {}
@@ -198,7 +222,10 @@ pub fn served(name: &str, script: Arc<Script>) -> Served {
             kwargs: Map::new(),
         },
         backend: Box::new(Engine(script)),
+        grammars: GrammarFactory::new(model.clone(), model.hparams().n_vocab, GrammarLimits::default()),
+        pooling: qgguf::engine::service::Pooling::Mean,
         defaults: Defaults::default(),
+        describe: |_| Ok(b"{}".to_vec()),
         created: 1_700_000_000,
         model,
     }

@@ -15,12 +15,12 @@ use super::super::form::Form;
 use super::super::job::Job;
 use super::super::limits::MAX_TOP_LOGPROBS;
 use super::super::logprobs;
-use super::super::run::{Answer, Call, Choice, Finish, Piece, Timings, Usage};
+use super::super::run::{Answer, Choice, Finish, Piece, Timings, Usage};
 use super::super::settings::Settings;
 use super::super::state::{App, Served};
 use super::super::stream::{self, DONE, Writer};
 use super::Head;
-use crate::answer::Delta;
+use crate::answer::{Delta, ToolCall};
 
 /// Answers a conversation.
 pub async fn chat(State(app): State<Arc<App>>, mut fields: Fields) -> Result<Response> {
@@ -56,8 +56,8 @@ fn job(app: &App, served: Arc<Served>, fields: &mut Fields) -> Result<Job> {
     let mut chat = Chat::read(fields, &served, limits, app.options.prefill_assistant)?;
     let mut settings = Settings::read(fields, &served.defaults, served.model.tokenizer(), limits.choices)?;
     settings.logprobs = wanted_logprobs(fields)?;
-    let form = Form::read(fields)?;
-    form.apply(&mut chat);
+    let form = Form::read(fields, limits)?;
+    form.apply(&mut chat, &served);
     let prompts = vec![chat.tokens(&served)?];
     Ok(Job { served, prompts, settings, form, prompt_logprobs: false })
 }
@@ -78,7 +78,7 @@ fn wanted_logprobs(fields: &mut Fields) -> Result<Option<usize>> {
 fn whole(head: &Head, served: &Served, choices: &[Choice]) -> Result<Map<String, Value>> {
     let mut objects = Vec::new();
     for (index, choice) in choices.iter().enumerate() {
-        let finish = choice.finish()?;
+        let finish = &choice.finish;
         let mut object = json!({
             "index": index,
             "message": message(choice),
@@ -91,31 +91,31 @@ fn whole(head: &Head, served: &Served, choices: &[Choice]) -> Result<Map<String,
         objects.push(object);
     }
     let mut answer = head.object("chat.completion", objects);
-    answer.insert("usage".to_owned(), Usage::total(choices)?.json());
+    answer.insert("usage".to_owned(), Usage::total(choices).json());
     if let Some(choice) = choices.last() {
-        answer.insert("timings".to_owned(), choice.finish()?.timings.json());
+        answer.insert("timings".to_owned(), choice.finish.timings.json());
     }
     Ok(answer)
 }
 
 /// The message of an answer.
 pub fn message(choice: &Choice) -> Value {
-    let content = if choice.content.is_empty() && !choice.calls.is_empty() {
-        Value::Null
-    } else {
-        Value::from(choice.content.as_str())
+    let said = choice.message();
+    let content = match said.content.as_str() {
+        "" if !said.tool_calls.is_empty() => Value::Null,
+        text => text.into(),
     };
     let mut message = json!({ "role": "assistant", "content": content });
-    if !choice.reasoning.is_empty() {
-        message["reasoning_content"] = choice.reasoning.as_str().into();
+    if !said.reasoning.is_empty() {
+        message["reasoning_content"] = said.reasoning.as_str().into();
     }
-    if !choice.calls.is_empty() {
-        message["tool_calls"] = choice.calls.iter().map(tool_call).collect();
+    if !said.tool_calls.is_empty() {
+        message["tool_calls"] = said.tool_calls.iter().map(tool_call).collect();
     }
     message
 }
 
-fn tool_call(call: &Call) -> Value {
+fn tool_call(call: &ToolCall) -> Value {
     json!({
         "id": call.id,
         "type": "function",

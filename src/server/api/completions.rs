@@ -71,7 +71,7 @@ fn job(app: &App, served: Arc<Served>, fields: &mut Fields) -> Result<(Job, Show
     let mut settings = Settings::read(fields, &served.defaults, tokenizer, limits.choices)?;
     at_most("n", limits.choices, settings.n.saturating_mul(prompts.len()), "answers")?;
     settings.logprobs = n_top;
-    let form = Form::read_plain(fields)?;
+    let form = Form::read_plain(fields, limits)?;
     let shown = Shown { n: settings.n, echo, n_top, prompts };
     let prompts = shown.prompts.iter().map(|prompt| prompt.tokens.clone()).collect();
     let prompt_logprobs = echo && n_top.is_some();
@@ -132,13 +132,13 @@ fn whole(head: &Head, served: &Served, shown: &Shown, choices: Vec<Choice>) -> R
     for (index, one) in choices.iter().enumerate() {
         let mut text = Text::new(shown, served, index);
         let logprobs = text.logprobs(shown, served, &one.prompt_logprobs, &one.logprobs);
-        let whole = text.echo.take().unwrap_or_default() + &one.content;
-        objects.push(choice(index, &whole, logprobs, Some(one.finish()?)));
+        let whole = text.echo.take().unwrap_or_default() + &one.message().content;
+        objects.push(choice(index, &whole, logprobs, Some(&one.finish)));
     }
     let mut answer = head.object("text_completion", objects);
-    answer.insert("usage".to_owned(), Usage::total(&choices)?.json());
+    answer.insert("usage".to_owned(), Usage::total(&choices).json());
     if let Some(last) = choices.last() {
-        answer.insert("timings".to_owned(), last.finish()?.timings.json());
+        answer.insert("timings".to_owned(), last.finish.timings.json());
     }
     Ok(answer)
 }

@@ -1,8 +1,13 @@
 //! The routes: one file for each family of interfaces.
 
+pub mod anthropic;
 pub mod chat;
 pub mod completions;
+pub mod embeddings;
 pub mod native;
+pub mod ollama;
+pub mod responses;
+pub mod site;
 pub mod status;
 pub mod text;
 

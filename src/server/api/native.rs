@@ -12,7 +12,7 @@ use super::super::error::{ApiError, Result, Shape};
 use super::super::fields::Fields;
 use super::super::form::Form;
 use super::super::job::Job;
-use super::super::limits::{MAX_N_PROBS, at_most};
+use super::super::limits::{Limits, MAX_N_PROBS, at_most};
 use super::super::logprobs;
 use super::super::prompts::{self, Prompt};
 use super::super::run::{Answer, Choice, Finish};
@@ -21,7 +21,7 @@ use super::super::state::{App, Served};
 use super::super::stream::{self, Writer};
 use crate::answer::Delta;
 use crate::engine::service::TokenLogprobs;
-use crate::generate::StopReason;
+use crate::engine::generation::StopReason;
 
 /// Continues a text.
 pub async fn completion(State(app): State<Arc<App>>, fields: Fields) -> Result<Response> {
@@ -46,9 +46,9 @@ async fn answer(
     let delivery = Delivery::read(&mut fields, &app)?;
     let (run, told) = app
         .prepare(move |app| {
-            let limit = app.options.limits.choices;
-            let prompts = prompts(&mut fields, &served, limit)?;
-            let (job, told) = job(served, fields, delivery, prompts, limit)?;
+            let limits = &app.options.limits;
+            let prompts = prompts(&mut fields, &served, limits.choices)?;
+            let (job, told) = job(served, fields, delivery, prompts, limits)?;
             Ok((job.start(&app.metrics)?, told))
         })
         .await?;
@@ -73,13 +73,14 @@ fn job(
     mut fields: Fields,
     delivery: Delivery,
     prompts: Vec<Prompt>,
-    limit: usize,
+    limits: &Limits,
 ) -> Result<(Job, Told)> {
+    let limit = limits.choices;
     let mut settings = Settings::read(&mut fields, &served.defaults, served.model.tokenizer(), limit)?;
     at_most("n", limit, settings.n.saturating_mul(prompts.len()), "answers")?;
     let n_probs = fields.integer("n_probs", 0, MAX_N_PROBS as i64)?;
     settings.logprobs = n_probs.filter(|&n| n > 0).map(|n| n as usize);
-    let form = Form::read_plain(&mut fields)?;
+    let form = Form::read_plain(&mut fields, limits)?;
     let told = Told {
         served: served.clone(),
         settings: settings.clone(),
@@ -92,7 +93,7 @@ fn job(
 }
 
 /// The parts around the gap, in the order in which models were trained to read them: repository, files, in front, behind.
-fn infill_prompt(fields: &mut Fields, served: &Served) -> Result<Prompt> {
+pub(super) fn infill_prompt(fields: &mut Fields, served: &Served) -> Result<Prompt> {
     let tokenizer = served.model.tokenizer();
     let Some(marks) = tokenizer.fill_in_middle() else {
         return Err(ApiError::not_supported("the model has no tokens for infilling"));
@@ -160,8 +161,8 @@ impl Told {
     }
 
     fn whole(&self, index: usize, choice: &Choice) -> Result<Value> {
-        let finish = choice.finish()?;
-        let mut object = self.end(&choice.content, choice.content.contains('\n'), finish);
+        let finish = &choice.finish;
+        let mut object = self.end(&choice.message().content, choice.message().content.contains('\n'), finish);
         object["index"] = index.into();
         if self.delivery.return_tokens {
             object["tokens"] = choice.tokens.clone().into();

@@ -11,9 +11,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::error::{ApiError, Result};
+use super::super::metrics::n_busy;
 use super::super::settings::Settings;
 use super::super::state::{App, Served};
 use super::BUILD;
+use crate::engine::service::{Slot, SlotState};
 
 /// Whether requests are taken.
 pub async fn health(State(app): State<Arc<App>>) -> Result<Json<Value>> {
@@ -37,7 +39,7 @@ pub async fn props(State(app): State<Arc<App>>, Query(query): Query<ModelQuery>)
             "params": Settings::new(&served.defaults).json(),
             "n_ctx": served.n_ctx(),
         },
-        "total_slots": served.backend.stats().n_slots,
+        "total_slots": served.backend.stats().slots.len(),
         "model_alias": served.name,
         "model_path": served.model.file().path().display().to_string(),
         "model_ftype": file_type(&served),
@@ -54,6 +56,14 @@ pub async fn props(State(app): State<Arc<App>>, Query(query): Query<ModelQuery>)
     })))
 }
 
+/// What is in the model's file, as `qgguf inspect --json` prints it.
+pub async fn inspect(State(app): State<Arc<App>>, Query(query): Query<ModelQuery>) -> Result<Response> {
+    let served = app.model(query.model.as_deref())?;
+    let written = app.prepare(move |_| Ok((served.describe)(served.model.file()))).await?;
+    let bytes = written.map_err(|error| ApiError::internal(error.to_string()))?;
+    Ok(([(CONTENT_TYPE, "application/json")], bytes).into_response())
+}
+
 fn file_type(served: &Served) -> Value {
     let metadata = served.model.file().metadata();
     let number = metadata.u32("general.file_type").ok().flatten();
@@ -65,7 +75,9 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Result<Response> {
     if !app.options.endpoints.metrics {
         return Err(ApiError::not_supported("this server was started without --metrics"));
     }
-    let text = app.metrics.text(&app.stats());
+    let engines: Vec<_> =
+        app.models()?.iter().map(|served| (served.name.as_str(), served.backend.stats())).collect();
+    let text = app.metrics.text(&engines);
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 
@@ -167,16 +179,26 @@ pub async fn slots(State(app): State<Arc<App>>, Query(query): Query<SlotsQuery>)
     }
     let served = app.model(query.model.as_deref())?;
     let stats = served.backend.stats();
-    if query.fail_on_no_slot == Some(1) && stats.n_running >= stats.n_slots {
+    if query.fail_on_no_slot == Some(1) && n_busy(&stats) == stats.slots.len() {
         return Err(ApiError::unavailable("no slot is free"));
     }
-    let slot = |id: usize| {
-        json!({
-            "id": id,
-            "n_ctx": served.n_ctx(),
-            "speculative": false,
-            "is_processing": id < stats.n_running,
-        })
-    };
-    Ok(Json((0..stats.n_slots).map(slot).collect()))
+    let each = stats.slots.iter().enumerate();
+    Ok(Json(each.map(|(id, slot)| slot_object(id, slot, served.n_ctx())).collect()))
+}
+
+fn slot_object(id: usize, slot: &Slot, n_ctx: usize) -> Value {
+    json!({
+        "id": id,
+        "id_task": slot.request,
+        "n_ctx": n_ctx,
+        "speculative": false,
+        "is_processing": slot.state != SlotState::Idle,
+        "n_prompt_tokens": slot.n_prompt,
+        "n_prompt_tokens_processed": slot.n_evaluated.min(slot.n_prompt),
+        "n_prompt_tokens_cache": slot.n_cached,
+        "next_token": [{
+            "has_next_token": slot.state == SlotState::Generating,
+            "n_decoded": slot.n_generated,
+        }],
+    })
 }

@@ -61,9 +61,9 @@ pub async fn apply_template(State(app): State<Arc<App>>, mut fields: Fields) -> 
     let served = app.model(fields.take::<String>("model")?.as_deref())?;
     let prompt = app
         .prepare(move |app| {
-            let mut chat =
-                Chat::read(&mut fields, &served, &app.options.limits, app.options.prefill_assistant)?;
-            Form::read(&mut fields)?.apply(&mut chat);
+            let limits = &app.options.limits;
+            let mut chat = Chat::read(&mut fields, &served, limits, app.options.prefill_assistant)?;
+            Form::read(&mut fields, limits)?.apply(&mut chat, &served);
             chat.render(&served)
         })
         .await?;
