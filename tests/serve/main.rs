@@ -3,4 +3,6 @@
 
 mod chat;
 mod client;
+mod families;
+mod guards;
 mod script;
