@@ -25,8 +25,7 @@ const HTTP_THREADS: usize = 2;
 /// Threads that prepare prompts, at most.
 const BLOCKING_THREADS: usize = 32;
 /// Where a model file has no chat template: texts one after the other, for models that only continue texts.
-const PLAIN_TEMPLATE: &str =
-    "{% for message in messages %}{{ message.content }}{% if not loop.last %}{{ '\\n' }}{% endif %}{% endfor %}";
+const PLAIN_TEMPLATE: &str = "{% for message in messages %}{{ message.content }}{% if not loop.last %}{{ '\\n' }}{% endif %}{% endfor %}";
 
 /// Serve models over HTTP
 ///
@@ -78,7 +77,14 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = pooling, help_heading = "Generation")]
     pooling: Option<Pooling>,
     /// Tokens of an answer at most where a request says nothing, -1 for as many as fit
-    #[arg(short, long, value_name = "N", default_value = "-1", allow_negative_numbers = true, help_heading = "Generation")]
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        default_value = "-1",
+        allow_negative_numbers = true,
+        help_heading = "Generation"
+    )]
     n_predict: i64,
     #[command(flatten)]
     sampling: SamplingArgs,
@@ -323,7 +329,11 @@ fn open(args: &Args, path: &Path, names: &str) -> Result<Served> {
         args.parallel,
         args.queue,
     );
-    note!("qgguf: {}: sampling: {}", terminal::escape(&name), terminal::escape(&settings.sampler.params().to_string()));
+    note!(
+        "qgguf: {}: sampling: {}",
+        terminal::escape(&name),
+        terminal::escape(&settings.sampler.params().to_string())
+    );
     Ok(Served {
         aliases: names.collect(),
         template: template(args, &model)?,

@@ -7,9 +7,9 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::chat_template::TemplateError;
+use crate::engine::EvalError;
 use crate::engine::service::SubmitError;
 use crate::sampler::SamplerError;
-use crate::engine::EvalError;
 
 /// What handlers return.
 pub type Result<T, E = ApiError> = std::result::Result<T, E>;

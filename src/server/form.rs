@@ -61,7 +61,10 @@ impl Form {
         let tools = Tools::read(fields, limits)?;
         let grammar = grammar(fields, limits)?;
         if grammar.is_some() && !tools.is_empty() {
-            return Err(ApiError::field("tools", "cannot be combined with a grammar or schema of the answer"));
+            return Err(ApiError::field(
+                "tools",
+                "cannot be combined with a grammar or schema of the answer",
+            ));
         }
         let parts_thoughts = match fields.take::<String>("reasoning_format")?.as_deref() {
             None | Some("auto" | "deepseek") => true,
@@ -175,7 +178,10 @@ impl Tools {
         let mut fields = Fields::of(tool.clone(), path)?;
         let tool_kind: String = fields.require("type")?;
         if tool_kind != "function" {
-            return Err(ApiError::field(fields.name("type"), format!("expected function, found '{tool_kind}'")));
+            return Err(ApiError::field(
+                fields.name("type"),
+                format!("expected function, found '{tool_kind}'"),
+            ));
         }
         let mut function = fields.object("function")?.ok_or_else(|| fields.missing("function"))?;
         let parameters = function.value("parameters").unwrap_or(Value::Null);
@@ -236,7 +242,8 @@ fn to_grammar(tool: &Tool) -> grammar::Tool {
 impl Choice {
     fn of(value: Value) -> Result<Choice> {
         let bad = |found: &str| {
-            let expected = "expected auto, none, required or {\"type\": \"function\", \"function\": {\"name\": …}}";
+            let expected =
+                "expected auto, none, required or {\"type\": \"function\", \"function\": {\"name\": …}}";
             ApiError::field("tool_choice", format!("{expected}, found {found}"))
         };
         match &value {
@@ -303,7 +310,12 @@ fn response_format(mut format: Fields) -> Result<Option<Grammar>> {
 }
 
 /// A function in OpenAI's description of tools.
-pub fn described(name: &str, description: Option<Value>, parameters: Option<Value>, strict: Option<Value>) -> Value {
+pub fn described(
+    name: &str,
+    description: Option<Value>,
+    parameters: Option<Value>,
+    strict: Option<Value>,
+) -> Value {
     let mut function = Map::new();
     function.insert("name".to_owned(), name.into());
     for (key, value) in [("description", description), ("parameters", parameters), ("strict", strict)] {

@@ -12,8 +12,7 @@ const IMPOSSIBLE: f32 = -9999.0;
 pub fn content(tokenizer: &Tokenizer, logprobs: &[TokenLogprobs]) -> Value {
     let entry = |one: &TokenLogprobs| {
         let mut entry = token(tokenizer, one.token);
-        let top: Vec<Value> =
-            one.top.iter().map(|&top| token(tokenizer, top).into()).collect();
+        let top: Vec<Value> = one.top.iter().map(|&top| token(tokenizer, top).into()).collect();
         entry.insert("top_logprobs".to_owned(), top.into());
         Value::from(entry)
     };

@@ -28,8 +28,12 @@ const FIGURES: [Figure; 17] = [
     ("n_decode_total", true, "Forward passes.", |s| s.n_steps as f64),
     ("sequences_parked_total", true, "Sequences that gave their memory to others.", |s| s.n_parked as f64),
     ("n_tokens_max", true, "The most tokens that a sequence had.", |s| s.n_tokens_max as f64),
-    ("prompt_tokens_seconds", false, "Prompt tokens evaluated per second.", |s| rate(s.n_prompt, s.prompt_time)),
-    ("predicted_tokens_seconds", false, "Tokens generated per second.", |s| rate(s.n_generated, s.decode_time)),
+    ("prompt_tokens_seconds", false, "Prompt tokens evaluated per second.", |s| {
+        rate(s.n_prompt, s.prompt_time)
+    }),
+    ("predicted_tokens_seconds", false, "Tokens generated per second.", |s| {
+        rate(s.n_generated, s.decode_time)
+    }),
     ("requests_processing", false, "Requests being evaluated.", |s| n_busy(s) as f64),
     ("requests_deferred", false, "Requests waiting in the queue.", |s| s.n_waiting as f64),
     ("slots", false, "Requests that can be evaluated at once.", |s| s.slots.len() as f64),
@@ -89,7 +93,12 @@ impl Metrics {
             header(name, "histogram", help, &mut out);
             engines.iter().for_each(|(model, stats)| histogram(name, &label(model), times(stats), &mut out));
         }
-        header("requests_cancelled_total", "counter", "Answers that their client did not wait for.", &mut out);
+        header(
+            "requests_cancelled_total",
+            "counter",
+            "Answers that their client did not wait for.",
+            &mut out,
+        );
         let _ = writeln!(out, "llamacpp:requests_cancelled_total {}", self.cancelled.load(Relaxed));
         header("http_responses_total", "counter", "Responses by HTTP status.", &mut out);
         for (status, n) in self.statuses.lock().unwrap_or_else(|e| e.into_inner()).iter() {
@@ -116,7 +125,8 @@ fn histogram(name: &str, label: &str, times: &Histogram, out: &mut String) {
     }
     let _ = writeln!(out, "llamacpp:{name}_bucket{{{label}{comma}le=\"+Inf\"}} {}", times.n);
     let label = braced(label);
-    let _ = writeln!(out, "llamacpp:{name}_sum{label} {}\nllamacpp:{name}_count{label} {}", times.sum, times.n);
+    let _ =
+        writeln!(out, "llamacpp:{name}_sum{label} {}\nllamacpp:{name}_count{label} {}", times.sum, times.n);
 }
 
 #[cfg(test)]
@@ -134,7 +144,8 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         let start = ["1\"} 1", "25\"} 1", "5\"} 3"].map(|end| format!("llamacpp:x_bucket{{le=\"0.00{end}"));
         assert_eq!(lines[..3], start);
-        let end = ["_bucket{le=\"+Inf\"} 4", "_sum 400.007", "_count 4"].map(|end| format!("llamacpp:x{end}"));
+        let end =
+            ["_bucket{le=\"+Inf\"} 4", "_sum 400.007", "_count 4"].map(|end| format!("llamacpp:x{end}"));
         assert_eq!(lines[15..], end);
     }
 }

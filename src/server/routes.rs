@@ -13,7 +13,10 @@ use super::state::App;
 
 /// All routes, with everything around them.
 pub fn router(app: Arc<App>) -> Router {
-    let keyed = openai().merge(own()).route_layer(from_fn_with_state(app.clone(), layers::require_key));
+    let keyed = openai()
+        .merge(own())
+        .merge(ollamas())
+        .route_layer(from_fn_with_state(app.clone(), layers::require_key));
     let open = Router::new()
         .route("/health", get(status::health))
         .route("/v1/health", get(status::health))

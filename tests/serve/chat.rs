@@ -48,9 +48,12 @@ fn a_stream_is_framed_as_clients_expect_it() {
     let first = reply.events()[0].clone();
     let head = format!(
         "data: {{\"id\":{},\"object\":\"chat.completion.chunk\",\"created\":{},\"model\":\"tiny\",\"system_fingerprint\":\"qgguf-{}\",\"choices\":[{{\"index\":0,",
-        first["id"], first["created"], env!("CARGO_PKG_VERSION")
+        first["id"],
+        first["created"],
+        env!("CARGO_PKG_VERSION")
     );
-    let delta = |delta: &str| format!("{head}\"delta\":{delta},\"logprobs\":null,\"finish_reason\":null}}]}}\n\n");
+    let delta =
+        |delta: &str| format!("{head}\"delta\":{delta},\"logprobs\":null,\"finish_reason\":null}}]}}\n\n");
     let (start, end) = reply.body.split_once("\"finish_reason\":\"stop\"").unwrap();
     let pieces: Vec<String> = server.script_pieces("Fear not");
     let mut expected = delta("{\"role\":\"assistant\",\"content\":null}");
@@ -109,8 +112,12 @@ fn logprobs_have_tokens_bytes_and_alternatives() {
     assert_eq!(content[0]["logprob"], -0.5);
     assert_eq!(content[0]["top_logprobs"][1]["logprob"], -9999.0);
     let streamed = server.post("/v1/chat/completions", &with(body, json!({ "stream": true }))).events();
-    let told: Vec<Value> =
-        streamed.iter().filter_map(|event| event["choices"][0]["logprobs"]["content"].as_array()).flatten().cloned().collect();
+    let told: Vec<Value> = streamed
+        .iter()
+        .filter_map(|event| event["choices"][0]["logprobs"]["content"].as_array())
+        .flatten()
+        .cloned()
+        .collect();
     assert_eq!(told, content);
 }
 

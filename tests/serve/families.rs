@@ -25,7 +25,9 @@ fn completions_take_texts_and_tokens() {
         let last = json!({ "text": " heaven", "index": n - 1, "logprobs": null, "finish_reason": "stop" });
         assert_eq!(choices[n - 1], last);
     }
-    for (prompt, param) in [(json!([1, 99_999_999]), "prompt[1]"), (json!(7), "prompt"), (json!([[1], {}]), "prompt[1]")] {
+    for (prompt, param) in
+        [(json!([1, 99_999_999]), "prompt[1]"), (json!(7), "prompt"), (json!([[1], {}]), "prompt[1]")]
+    {
         let reply = server.post("/v1/completions", &json!({ "prompt": prompt }));
         assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(param)));
     }
@@ -39,7 +41,10 @@ fn completions_stream_and_end_with_usage() {
     let text: String = events.iter().map(|event| event["choices"][0]["text"].as_str().unwrap()).collect();
     assert_eq!(text, " heaven");
     let (last, rest) = events.split_last().unwrap();
-    assert!(rest.iter().all(|event| event["choices"][0]["finish_reason"].is_null() && event.get("usage").is_none()));
+    assert!(
+        rest.iter()
+            .all(|event| event["choices"][0]["finish_reason"].is_null() && event.get("usage").is_none())
+    );
     assert_eq!(last["choices"][0]["finish_reason"], "stop");
     assert!(last["usage"]["total_tokens"].is_u64());
     assert!(reply.body.ends_with("\n\ndata: [DONE]\n\n"));
@@ -52,7 +57,8 @@ fn legacy_logprobs_cover_the_echoed_prompt() {
     let body = json!({ "prompt": ids, "echo": true, "logprobs": 1, "max_tokens": 1 });
     let choice = server.post("/v1/completions", &body).json()["choices"][0].clone();
     let logprobs = &choice["logprobs"];
-    let tokens: Vec<&str> = logprobs["tokens"].as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect();
+    let tokens: Vec<&str> =
+        logprobs["tokens"].as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect();
     assert_eq!(tokens.len(), ids.len() + 1);
     assert_eq!(logprobs["token_logprobs"][0], Value::Null);
     assert_eq!(logprobs["top_logprobs"][0], Value::Null);
@@ -64,8 +70,12 @@ fn legacy_logprobs_cover_the_echoed_prompt() {
     let mut streamed = body.clone();
     streamed["stream"] = true.into();
     let events = server.post("/v1/completions", &streamed).events();
-    let told: Vec<Value> =
-        events.iter().filter_map(|e| e["choices"][0]["logprobs"]["tokens"].as_array()).flatten().cloned().collect();
+    let told: Vec<Value> = events
+        .iter()
+        .filter_map(|e| e["choices"][0]["logprobs"]["tokens"].as_array())
+        .flatten()
+        .cloned()
+        .collect();
     assert_eq!(Value::from(told), logprobs["tokens"]);
     let text: String = events.iter().map(|event| event["choices"][0]["text"].as_str().unwrap()).collect();
     assert_eq!(choice["text"], text);
@@ -123,7 +133,10 @@ fn embeddings_are_normalised_numbers_or_base64() {
     let answer = server.post("/v1/embeddings", &json!({ "input": ["a", "b"] })).json();
     assert_eq!(answer["object"], "list");
     let x = f64::from(0.6f32);
-    assert_eq!(answer["data"][1], json!({ "object": "embedding", "index": 1, "embedding": [x, f64::from(0.8f32)] }));
+    assert_eq!(
+        answer["data"][1],
+        json!({ "object": "embedding", "index": 1, "embedding": [x, f64::from(0.8f32)] })
+    );
     let bytes = server.post("/v1/embeddings", &json!({ "input": "a", "encoding_format": "base64" })).json();
     assert_eq!(bytes["data"][0]["embedding"], "mpkZP83MTD8=");
     let native = server.post("/embedding", &json!({ "content": "a", "embd_normalize": -1 })).json();
@@ -154,7 +167,10 @@ fn anthropics_messages_are_read_and_answered_in_blocks() {
     assert_eq!(answer["content"], json!([{ "type": "text", "text": "Peace" }]));
     assert_eq!((&answer["stop_reason"], &answer["stop_sequence"]), (&json!("end_turn"), &Value::Null));
     assert_eq!(answer["usage"]["cache_read_input_tokens"], 1);
-    assert_eq!(server.script.prompt_texts(), ["system: Be brief\nuser: a\nb\nassistant: c\nuser: d\nassistant:"]);
+    assert_eq!(
+        server.script.prompt_texts(),
+        ["system: Be brief\nuser: a\nb\nassistant: c\nuser: d\nassistant:"]
+    );
     let n_prompt = server.script.prompts.lock().unwrap()[0].len();
     assert_eq!(server.post("/v1/messages/count_tokens", &body).json(), json!({ "input_tokens": n_prompt }));
 }
@@ -170,7 +186,10 @@ fn anthropics_stream_has_its_events_in_order() {
     assert_eq!(names[names.len() - 3..], end);
     assert!(names[2..names.len() - 3].iter().all(|name| *name == "content_block_delta"));
     let events = reply.events();
-    assert_eq!(events[1], json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }));
+    assert_eq!(
+        events[1],
+        json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } })
+    );
     assert_eq!(events[events.len() - 2]["delta"]["stop_reason"], "max_tokens");
     assert!(!reply.body.contains("[DONE]"));
 }
@@ -183,11 +202,17 @@ fn responses_are_items() {
     assert_eq!((&answer["object"], &answer["status"]), (&json!("response"), &json!("completed")));
     let item = &answer["output"][0];
     assert_eq!(item["type"], "message");
-    assert_eq!(item["content"], json!([{ "type": "output_text", "text": "Peace", "annotations": [], "logprobs": [] }]));
+    assert_eq!(
+        item["content"],
+        json!([{ "type": "output_text", "text": "Peace", "annotations": [], "logprobs": [] }])
+    );
     assert_eq!(answer["usage"]["input_tokens_details"]["cached_tokens"], 1);
     assert_eq!(server.script.prompt_texts(), ["system: Be brief\nuser: Hi\nassistant:"]);
     let cut = server.post("/v1/responses", &json!({ "input": "Hi", "max_output_tokens": 1 })).json();
-    assert_eq!((&cut["status"], &cut["incomplete_details"]["reason"]), (&json!("incomplete"), &json!("max_output_tokens")));
+    assert_eq!(
+        (&cut["status"], &cut["incomplete_details"]["reason"]),
+        (&json!("incomplete"), &json!("max_output_tokens"))
+    );
     let reply = server.post("/v1/responses", &json!({ "input": "Hi", "previous_response_id": "resp_1" }));
     assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("previous_response_id")));
 }
@@ -195,22 +220,26 @@ fn responses_are_items() {
 #[test]
 fn the_events_of_a_response_are_numbered_and_in_order() {
     let server = Server::start(Script::new(&["Fear not"]));
-    let items = json!([{ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "Hi" }] }]);
+    let items =
+        json!([{ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "Hi" }] }]);
     let reply = server.post("/v1/responses", &json!({ "input": items, "stream": true }));
     let names: Vec<&str> = names(&reply);
     let deltas = names.iter().filter(|name| **name == "response.output_text.delta").count();
     assert_eq!(deltas, server.script_pieces("Fear not").len());
     let others: Vec<&&str> = names.iter().filter(|name| **name != "response.output_text.delta").collect();
-    assert_eq!(others, [
-        &"response.created",
-        &"response.in_progress",
-        &"response.output_item.added",
-        &"response.content_part.added",
-        &"response.output_text.done",
-        &"response.content_part.done",
-        &"response.output_item.done",
-        &"response.completed",
-    ]);
+    assert_eq!(
+        others,
+        [
+            &"response.created",
+            &"response.in_progress",
+            &"response.output_item.added",
+            &"response.content_part.added",
+            &"response.output_text.done",
+            &"response.content_part.done",
+            &"response.output_item.done",
+            &"response.completed",
+        ]
+    );
     let events = reply.events();
     let numbers: Vec<u64> = events.iter().map(|event| event["sequence_number"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (0..events.len() as u64).collect::<Vec<_>>());
@@ -231,9 +260,13 @@ fn ollamas_lines_are_objects() {
     let last = lines.last().unwrap();
     assert_eq!((&last["done"], &last["done_reason"]), (&json!(true), &json!("stop")));
     assert_eq!(last["eval_duration"], 4_000_000);
-    let whole = server.post("/api/generate", &json!({ "prompt": "Hi", "system": "S", "stream": false })).json();
+    let whole =
+        server.post("/api/generate", &json!({ "prompt": "Hi", "system": "S", "stream": false })).json();
     assert_eq!(whole["response"], "Peace be");
-    assert_eq!(server.post("/api/generate", &json!({ "prompt": "Hi", "raw": true, "stream": false })).status, 200);
+    assert_eq!(
+        server.post("/api/generate", &json!({ "prompt": "Hi", "raw": true, "stream": false })).status,
+        200
+    );
     let prompts = server.script.prompt_texts();
     assert_eq!(prompts[1..], ["system: S\nuser: Hi\nassistant:", "Hi"]);
     assert_eq!(server.get("/api/tags").json()["models"][0]["name"], "tiny");

@@ -25,15 +25,19 @@ fn keys_are_wanted_everywhere_but_for_the_health_and_the_page() {
     for path in ["/health", "/v1/health", "/", "/app.js"] {
         assert_eq!(server.get(path).status, 200, "{path}");
     }
-    for path in ["/v1/models", "/models", "/props", "/slots", "/api/tags", "/metrics", "/openapi.json", "/inspect"] {
+    for path in
+        ["/v1/models", "/models", "/props", "/slots", "/api/tags", "/metrics", "/openapi.json", "/inspect"]
+    {
         assert_eq!(server.get(path).status, 401, "{path}");
     }
     let reply = server.post("/v1/chat/completions", &hello());
     assert_eq!(reply.status, 401);
-    let error = json!({ "code": 401, "message": "Invalid API Key", "type": "authentication_error", "param": null });
+    let error =
+        json!({ "code": 401, "message": "Invalid API Key", "type": "authentication_error", "param": null });
     assert_eq!(reply.json(), json!({ "error": error }));
     let body = hello().to_string();
-    let with = |key: (&str, &str)| send(server.address, "POST", "/v1/chat/completions", &[JSON, key], &body).status;
+    let with =
+        |key: (&str, &str)| send(server.address, "POST", "/v1/chat/completions", &[JSON, key], &body).status;
     assert_eq!(with(("Authorization", "Bearer secret")), 200);
     assert_eq!(with(("X-Api-Key", "secret")), 200);
     assert_eq!(with(("Authorization", "Bearer secret2")), 401);
@@ -44,7 +48,8 @@ fn a_key_is_checked_before_the_body_is_read() {
     let options = Options { keys: Keys::new(["secret"]), ..quiet() };
     let server = Server::with(Script::new(&["x"]), options);
     // The body never comes.
-    let mut stream = begin(server.address, "POST", "/v1/chat/completions", &[JSON, ("Content-Length", "1000")], "");
+    let mut stream =
+        begin(server.address, "POST", "/v1/chat/completions", &[JSON, ("Content-Length", "1000")], "");
     assert_eq!(client::read(&mut stream).status, 401);
 }
 
@@ -152,10 +157,15 @@ fn a_request_half_taken_is_given_up() {
 fn a_server_that_is_loading_says_so() {
     let script = Arc::new(Script::new(&["x"]));
     let server = Server::loading(script.clone(), quiet());
-    for reply in [server.get("/health"), server.get("/v1/models"), server.post("/v1/chat/completions", &hello())] {
+    for reply in
+        [server.get("/health"), server.get("/v1/models"), server.post("/v1/chat/completions", &hello())]
+    {
         assert_eq!(reply.status, 503);
         let error = &reply.json()["error"];
-        assert_eq!((&error["type"], &error["message"]), (&json!("unavailable_error"), &json!("Loading model")));
+        assert_eq!(
+            (&error["type"], &error["message"]),
+            (&json!("unavailable_error"), &json!("Loading model"))
+        );
     }
     server.app.ready(vec![served("tiny", script)]);
     assert_eq!(server.get("/health").json(), json!({ "status": "ok" }));
@@ -206,7 +216,9 @@ fn a_client_that_does_not_read_is_let_go() {
     let mut first = [0; 10];
     connection.read_exact(&mut first).unwrap();
     // No slot waits for the reader.
-    eventually("all answers are over", || server.get("/slots").json().to_string().matches("true").count() == 0);
+    eventually("all answers are over", || {
+        server.get("/slots").json().to_string().matches("true").count() == 0
+    });
     std::thread::sleep(Duration::from_millis(600));
     let mut rest = String::new();
     let _ = connection.read_to_string(&mut rest);

@@ -3,6 +3,7 @@
 
 mod chat;
 mod client;
+mod engine;
 mod families;
 mod guards;
 mod script;

@@ -81,7 +81,11 @@ impl Script {
 
     fn next_answer(&self) -> String {
         let mut answers = self.answers.lock().unwrap();
-        if answers.len() > 1 { answers.pop_front().unwrap() } else { answers.front().cloned().unwrap_or_default() }
+        if answers.len() > 1 {
+            answers.pop_front().unwrap()
+        } else {
+            answers.front().cloned().unwrap_or_default()
+        }
     }
 
     /// Plays one answer; false if it was broken off.

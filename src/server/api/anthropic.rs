@@ -61,7 +61,8 @@ fn job(app: &App, served: Arc<Served>, fields: &mut Fields) -> Result<Job> {
         fields.refuse_unless(name, |value| value.as_array().is_some_and(Vec::is_empty))?;
     }
     let mut plain = Map::new();
-    let mut set = |name: &str, value: Option<Value>| plain.extend(value.map(|value| (name.to_owned(), value)));
+    let mut set =
+        |name: &str, value: Option<Value>| plain.extend(value.map(|value| (name.to_owned(), value)));
     for name in ["temperature", "top_p", "top_k", "chat_template_kwargs"] {
         set(name, fields.value(name));
     }
@@ -82,7 +83,8 @@ fn job(app: &App, served: Arc<Served>, fields: &mut Fields) -> Result<Job> {
     plain.insert("messages".to_owned(), messages.into());
     let mut plain = Fields::of(plain.into(), "body")?;
     let mut chat = Chat::read(&mut plain, &served, limits, app.options.prefill_assistant)?;
-    let mut settings = Settings::read(&mut plain, &served.defaults, served.model.tokenizer(), limits.choices)?;
+    let mut settings =
+        Settings::read(&mut plain, &served.defaults, served.model.tokenizer(), limits.choices)?;
     if let Some(list) = fields.value("stop_sequences") {
         settings.stop = stops("stop_sequences", list)?;
     }
@@ -116,7 +118,12 @@ fn tools(fields: &mut Fields) -> Result<(Option<Value>, Option<Value>, Option<Va
         let mut tool = Fields::of(tool, &format!("tools[{i}]"))?;
         tool.refuse_unless("type", |value| value == "custom")?;
         let name: String = tool.require("name")?;
-        tools.push(described(&name, tool.value("description"), tool.value("input_schema"), tool.value("strict")));
+        tools.push(described(
+            &name,
+            tool.value("description"),
+            tool.value("input_schema"),
+            tool.value("strict"),
+        ));
     }
     let Some(mut choice) = fields.object("tool_choice")? else { return Ok((Some(tools.into()), None, None)) };
     let one_at_most = choice.take::<bool>("disable_parallel_tool_use")?.unwrap_or(false);

@@ -158,10 +158,14 @@ impl Chunks {
         self.head.object("text_completion", vec![choice])
     }
 
-    /// The prompt in front of an answer, once, with its logprobs.
+    /// The prompt in front of an answer, once, and what is known of its logprobs, which may come bit by bit.
     fn echo(&mut self, index: usize, prompt: &[TokenLogprobs], out: &mut String) {
         let text = &mut self.texts[index];
-        let Some(echo) = text.echo.take() else { return };
+        let echo = text.echo.take();
+        if echo.is_none() && prompt.is_empty() {
+            return;
+        }
+        let echo = echo.unwrap_or_default();
         let logprobs = text.logprobs(&self.shown, &self.served, prompt, &[]);
         stream::data(&self.chunk(choice(index, &echo, logprobs, None)).into(), out);
     }

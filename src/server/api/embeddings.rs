@@ -41,7 +41,9 @@ pub async fn embeddings(State(app): State<Arc<App>>, mut fields: Fields) -> Resu
     found.vectors.iter_mut().for_each(|vector| norm.apply(vector));
     let each = found.vectors.iter().enumerate();
     if is_native {
-        return Ok(Json(each.map(|(index, v)| json!({ "index": index, "embedding": [numbers(v)] })).collect()));
+        return Ok(Json(
+            each.map(|(index, v)| json!({ "index": index, "embedding": [numbers(v)] })).collect(),
+        ));
     }
     let vector = |v: &[f32]| if is_base64 { base64(v) } else { numbers(v) };
     let data: Vec<Value> = each

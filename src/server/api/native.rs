@@ -20,8 +20,8 @@ use super::super::settings::Settings;
 use super::super::state::{App, Served};
 use super::super::stream::{self, Writer};
 use crate::answer::Delta;
-use crate::engine::service::TokenLogprobs;
 use crate::engine::generation::StopReason;
+use crate::engine::service::TokenLogprobs;
 
 /// Continues a text.
 pub async fn completion(State(app): State<Arc<App>>, fields: Fields) -> Result<Response> {

@@ -27,7 +27,7 @@ use super::status::{details, tag, time};
 use crate::answer::{Delta, Message, ToolCall};
 
 /// Of ollama's options, those that other routes know under the same name.
-const OPTIONS: [&str; 14] = [
+const OPTIONS: [&str; 12] = [
     "temperature",
     "top_k",
     "top_p",
@@ -40,10 +40,8 @@ const OPTIONS: [&str; 14] = [
     "presence_penalty",
     "frequency_penalty",
     "mirostat",
-    "logit_bias",
-    "n_keep",
 ];
-/// A vector's elements and an array's that `/api/show` tells at most.
+/// Elements of an array that `/api/show` tells; a longer one, such as the vocabulary, is left out.
 const MAX_SHOWN: usize = 16;
 
 /// Answers a conversation.
@@ -66,7 +64,8 @@ enum Kind {
 async fn answer(app: Arc<App>, mut fields: Fields, kind: Kind) -> Result<Response> {
     let served = named(&app, &mut fields)?;
     let streams = fields.take::<bool>("stream")?.unwrap_or(true);
-    if kind == Kind::Chat && fields.peek("messages") == json!([]) || kind == Kind::Generate && fields.peek("prompt").is_null()
+    if kind == Kind::Chat && fields.peek("messages") == json!([])
+        || kind == Kind::Generate && fields.peek("prompt").is_null()
     {
         return Ok(Json(loaded(&served, kind)).into_response());
     }
@@ -303,7 +302,8 @@ impl Writer for Lines {
             },
             Answer::Done(finish) => {
                 // A call that was broken off is none.
-                let is_whole = |call: &ToolCall| finish.message.tool_calls.iter().any(|whole| whole.id == call.id);
+                let is_whole =
+                    |call: &ToolCall| finish.message.tool_calls.iter().any(|whole| whole.id == call.id);
                 self.call = self.call.take().filter(is_whole);
                 self.tell_call(out);
                 let mut line = self.line("", None, None);
@@ -418,7 +418,7 @@ fn capabilities(served: &Served) -> Vec<&'static str> {
     all
 }
 
-/// A value as JSON; long arrays, such as the vocabulary, are left out.
+/// A value as JSON, unless it is a long array.
 fn shown(value: &MetadataValue) -> Option<Value> {
     Some(match value {
         MetadataValue::String(text) => text.as_str().into(),
@@ -430,7 +430,9 @@ fn shown(value: &MetadataValue) -> Option<Value> {
         }
         MetadataValue::Array(_) => return None,
         other => match other.as_integer() {
-            Some(n) => i64::try_from(n).map(Value::from).or_else(|_| u64::try_from(n).map(Value::from)).ok()?,
+            Some(n) => {
+                i64::try_from(n).map(Value::from).or_else(|_| u64::try_from(n).map(Value::from)).ok()?
+            }
             None => return None,
         },
     })

@@ -62,7 +62,8 @@ fn job(app: &App, served: Arc<Served>, fields: &mut Fields) -> Result<Job> {
 /// The request in the form of a chat completion's.
 fn plain(fields: &mut Fields) -> Result<Fields> {
     let mut plain = Map::new();
-    let mut set = |name: &str, value: Option<Value>| plain.extend(value.map(|value| (name.to_owned(), value)));
+    let mut set =
+        |name: &str, value: Option<Value>| plain.extend(value.map(|value| (name.to_owned(), value)));
     for name in [
         "temperature",
         "top_p",
@@ -187,7 +188,9 @@ fn read_item(mut item: Fields, messages: &mut Vec<Value>) -> Result<()> {
 }
 
 fn is_only_thought(message: &&mut Value) -> bool {
-    message["content"] == "" && message.get("reasoning_content").is_some() && message.get("tool_calls").is_none()
+    message["content"] == ""
+        && message.get("reasoning_content").is_some()
+        && message.get("tool_calls").is_none()
 }
 
 /// The last message if it is the assistant's, or a new one of its.
@@ -273,7 +276,8 @@ impl Head {
     }
 
     fn reasoning(&self, index: usize, text: &str, status: &str) -> Value {
-        let content = if text.is_empty() { json!([]) } else { json!([{ "type": "reasoning_text", "text": text }]) };
+        let content =
+            if text.is_empty() { json!([]) } else { json!([{ "type": "reasoning_text", "text": text }]) };
         json!({
             "id": self.item_id("rs_", index),
             "type": "reasoning",
