@@ -2,7 +2,7 @@
 //!
 //! Uses the vocabulary of the model in `models/`, and the real ones among the reference data where they are.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
@@ -12,8 +12,7 @@ use qgguf_gguf::GgufFile;
 /// Vocabularies by name; those of the reference data may be missing.
 fn vocabularies() -> Vec<(&'static str, GgufFile)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let fixtures =
-        std::env::var_os("QGGUF_FIXTURES").map_or_else(|| root.join("../shared/fixtures"), PathBuf::from);
+    let fixtures = qgguf_testing::fixtures_path();
     let real = |name: &'static str| (name, fixtures.join(format!("tokenizer/ggml-vocab-{name}.gguf")));
     let mut files = vec![("kjv-tiny", root.join("models/kjv-tiny-Q4_K_M.gguf"))];
     files.extend(["starcoder", "qwen2", "llama-bpe", "llama-spm"].map(real));

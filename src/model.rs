@@ -51,6 +51,11 @@ pub enum ModelErrorKind {
     /// `general.type` is something else than a model.
     #[error("this is a GGUF of type \"{0}\", not a model")]
     NotAModel(String),
+    /// There are tokens and no weights.
+    #[error(
+        "this file has a vocabulary and no weights: texts can be tokenized with it, but no model is in it"
+    )]
+    VocabularyOnly,
     /// The vocabulary and the embeddings differ in size.
     #[error("the vocabulary has {tokens} tokens, but there are only {embeddings} token embeddings")]
     Vocabulary {
@@ -100,6 +105,9 @@ impl Model {
         if let Some(kind) = metadata.str("general.type").map_err(LoadError::from)?.filter(|t| *t != "model") {
             return Err(ModelErrorKind::NotAModel(kind.to_owned()));
         }
+        if file.tensors().is_empty() && metadata.get("tokenizer.ggml.tokens").is_some() {
+            return Err(ModelErrorKind::VocabularyOnly);
+        }
         let mut loader = Loader::new(&file, &arch).map_err(|e| {
             // A file of an unknown family may lack the shared keys: the family is what matters then.
             let known = architectures::names().any(|name| name == arch);
@@ -114,6 +122,12 @@ impl Model {
                 tokens: tokenizer.n_vocab(),
                 embeddings: hparams.n_vocab,
             });
+        }
+        if tokenizer.n_vocab() < hparams.n_vocab {
+            let (tokens, rows) = (tokenizer.n_vocab(), hparams.n_vocab);
+            warnings.push(format!(
+                "the vocabulary has {tokens} tokens, but there are {rows} token embeddings: ids from {tokens} on have no text"
+            ));
         }
         if options.mlock {
             file.mlock().map_err(LoadError::from)?;

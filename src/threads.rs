@@ -45,6 +45,11 @@ fn parse_cpu_list(list: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
+/// Locks what threads share; that another one panicked while it held the lock does not matter.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,9 +65,4 @@ mod tests {
     fn at_least_one_thread() {
         assert!(default_threads() >= 1);
     }
-}
-
-/// Locks what threads share; that another one panicked while it held the lock does not matter.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

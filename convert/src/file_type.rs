@@ -5,57 +5,71 @@ use std::collections::HashMap;
 use qgguf_gguf::{GgmlType, file_type_name};
 use qgguf_kernels::quantizable;
 
-/// A file type (`general.file_type`): a base type and the rules by which some tensors get another one.
-#[allow(non_camel_case_types, missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileType {
-    F32 = 0,
-    F16 = 1,
-    Q4_0 = 2,
-    Q4_1 = 3,
-    Q8_0 = 7,
-    Q5_0 = 8,
-    Q5_1 = 9,
-    Q2_K = 10,
-    Q3_K_S = 11,
-    Q3_K_M = 12,
-    Q3_K_L = 13,
-    Q4_K_S = 14,
-    Q4_K_M = 15,
-    Q5_K_S = 16,
-    Q5_K_M = 17,
-    Q6_K = 18,
-    IQ2_XXS = 19,
-    IQ2_XS = 20,
-    Q2_K_S = 21,
-    IQ3_XS = 22,
-    IQ3_XXS = 23,
-    IQ1_S = 24,
-    IQ4_NL = 25,
-    IQ3_S = 26,
-    IQ3_M = 27,
-    IQ2_S = 28,
-    IQ2_M = 29,
-    IQ4_XS = 30,
-    IQ1_M = 31,
-    BF16 = 32,
-    TQ1_0 = 36,
-    TQ2_0 = 37,
-    MXFP4_MOE = 38,
-    Q1_0 = 40,
-    Q2_0 = 41,
+macro_rules! file_types {
+    ($($name:ident = $id:literal: $base:ident),* $(,)?) => {
+        /// A file type (`general.file_type`): a base type and the rules by which some tensors get another one.
+        #[allow(non_camel_case_types, missing_docs)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum FileType {
+            $($name = $id,)*
+        }
+
+        impl FileType {
+            /// All of them, in ascending order of their numbers.
+            pub const ALL: [FileType; [$($id),*].len()] = [$(FileType::$name),*];
+
+            /// The type that tensors have unless a rule says another.
+            pub fn base(self) -> GgmlType {
+                match self {
+                    $(FileType::$name => GgmlType::$base,)*
+                }
+            }
+        }
+    };
+}
+
+// The number of each, and its base type.
+file_types! {
+    F32 = 0: F32,
+    F16 = 1: F16,
+    Q4_0 = 2: Q4_0,
+    Q4_1 = 3: Q4_1,
+    Q8_0 = 7: Q8_0,
+    Q5_0 = 8: Q5_0,
+    Q5_1 = 9: Q5_1,
+    Q2_K = 10: Q2_K,
+    Q3_K_S = 11: Q3_K,
+    Q3_K_M = 12: Q3_K,
+    Q3_K_L = 13: Q3_K,
+    Q4_K_S = 14: Q4_K,
+    Q4_K_M = 15: Q4_K,
+    Q5_K_S = 16: Q5_K,
+    Q5_K_M = 17: Q5_K,
+    Q6_K = 18: Q6_K,
+    IQ2_XXS = 19: IQ2_XXS,
+    IQ2_XS = 20: IQ2_XS,
+    Q2_K_S = 21: Q2_K,
+    IQ3_XS = 22: IQ3_S,
+    IQ3_XXS = 23: IQ3_XXS,
+    IQ1_S = 24: IQ1_S,
+    IQ4_NL = 25: IQ4_NL,
+    IQ3_S = 26: IQ3_S,
+    IQ3_M = 27: IQ3_S,
+    IQ2_S = 28: IQ2_XS,
+    IQ2_M = 29: IQ2_S,
+    IQ4_XS = 30: IQ4_XS,
+    IQ1_M = 31: IQ1_M,
+    BF16 = 32: BF16,
+    TQ1_0 = 36: TQ1_0,
+    TQ2_0 = 37: TQ2_0,
+    MXFP4_MOE = 38: MXFP4,
+    Q1_0 = 40: Q1_0,
+    Q2_0 = 41: Q2_0,
 }
 
 use FileType::*;
 
 impl FileType {
-    /// All of them, in ascending order of their numbers.
-    pub const ALL: [FileType; 35] = [
-        F32, F16, Q4_0, Q4_1, Q8_0, Q5_0, Q5_1, Q2_K, Q3_K_S, Q3_K_M, Q3_K_L, Q4_K_S, Q4_K_M, Q5_K_S, Q5_K_M,
-        Q6_K, IQ2_XXS, IQ2_XS, Q2_K_S, IQ3_XS, IQ3_XXS, IQ1_S, IQ4_NL, IQ3_S, IQ3_M, IQ2_S, IQ2_M, IQ4_XS,
-        IQ1_M, BF16, TQ1_0, TQ2_0, MXFP4_MOE, Q1_0, Q2_0,
-    ];
-
     /// The number in `general.file_type`.
     pub fn id(self) -> u32 {
         self as u32
@@ -78,37 +92,9 @@ impl FileType {
         FileType::ALL.into_iter().find(|ty| ty.name() == name || Some(ty.id()) == id)
     }
 
-    /// The type that tensors have unless a rule says another.
-    pub fn base(self) -> GgmlType {
-        match self {
-            F32 => GgmlType::F32,
-            F16 => GgmlType::F16,
-            BF16 => GgmlType::BF16,
-            Q4_0 => GgmlType::Q4_0,
-            Q4_1 => GgmlType::Q4_1,
-            Q5_0 => GgmlType::Q5_0,
-            Q5_1 => GgmlType::Q5_1,
-            Q8_0 => GgmlType::Q8_0,
-            Q2_K | Q2_K_S => GgmlType::Q2_K,
-            Q3_K_S | Q3_K_M | Q3_K_L => GgmlType::Q3_K,
-            Q4_K_S | Q4_K_M => GgmlType::Q4_K,
-            Q5_K_S | Q5_K_M => GgmlType::Q5_K,
-            Q6_K => GgmlType::Q6_K,
-            IQ1_S => GgmlType::IQ1_S,
-            IQ1_M => GgmlType::IQ1_M,
-            IQ2_XXS => GgmlType::IQ2_XXS,
-            IQ2_XS | IQ2_S => GgmlType::IQ2_XS,
-            IQ2_M => GgmlType::IQ2_S,
-            IQ3_XXS => GgmlType::IQ3_XXS,
-            IQ3_XS | IQ3_S | IQ3_M => GgmlType::IQ3_S,
-            IQ4_NL => GgmlType::IQ4_NL,
-            IQ4_XS => GgmlType::IQ4_XS,
-            TQ1_0 => GgmlType::TQ1_0,
-            TQ2_0 => GgmlType::TQ2_0,
-            MXFP4_MOE => GgmlType::MXFP4,
-            Q1_0 => GgmlType::Q1_0,
-            Q2_0 => GgmlType::Q2_0,
-        }
+    /// Those that can be made here, in ascending order of their numbers.
+    pub fn that_can_be_made() -> impl Iterator<Item = FileType> {
+        FileType::ALL.into_iter().filter(|ty| ty.can_be_made())
     }
 
     /// Whether tensors of its base type can be made here.

@@ -139,7 +139,7 @@ fn other_families() -> Vec<(Value, &'static str, Option<&'static str>)> {
     };
     let yarn = json!({
         "rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 64, "rope_theta": 1e6, "beta_fast": 32.0,
-        "beta_slow": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
     });
     vec![
         (

@@ -3,131 +3,13 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use memmap2::{Mmap, MmapMut};
 
-use crate::reader::{self, Header};
-use crate::{Error, GgmlType, Metadata, split};
-
-/// What a file says about one tensor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorInfo {
-    /// Its name, e.g. `blk.0.attn_q.weight`.
-    pub name: String,
-    /// Its dimensions as stored, row length first; may be empty, which means one element.
-    pub shape: Vec<u64>,
-    /// The type of its blocks.
-    pub ty: GgmlType,
-    /// Where its data begins in its file.
-    pub offset: u64,
-    /// Bytes of data.
-    pub n_bytes: u64,
-    /// Which shard it lies in, counted from 0.
-    pub shard: usize,
-}
-
-impl TensorInfo {
-    /// Number of elements.
-    pub fn n_elements(&self) -> u64 {
-        self.shape.iter().product()
-    }
-
-    /// Row length.
-    pub fn row_len(&self) -> u64 {
-        self.shape.first().copied().unwrap_or(1)
-    }
-
-    /// Number of rows. Of a tensor without elements, whose other dimensions may be anything, at most `u64::MAX`.
-    pub fn n_rows(&self) -> u64 {
-        self.shape.iter().skip(1).fold(1, |n, &dim| n.saturating_mul(dim))
-    }
-}
-
-/// A tensor's record and data, borrowed from the mapping.
-#[derive(Clone, Copy, Debug)]
-pub struct TensorView<'a> {
-    info: &'a TensorInfo,
-    bytes: &'a [u8],
-}
-
-impl<'a> TensorView<'a> {
-    /// The record.
-    pub fn info(&self) -> &'a TensorInfo {
-        self.info
-    }
-
-    /// The name.
-    pub fn name(&self) -> &'a str {
-        &self.info.name
-    }
-
-    /// The type.
-    pub fn ty(&self) -> GgmlType {
-        self.info.ty
-    }
-
-    /// The dimensions as stored, row length first.
-    pub fn shape(&self) -> &'a [u64] {
-        &self.info.shape
-    }
-
-    /// The data, in the file's own layout.
-    pub fn bytes(&self) -> &'a [u8] {
-        self.bytes
-    }
-}
-
-enum Bytes {
-    Mapped(Mmap),
-    /// Memory that belongs to no file.
-    Anonymous(MmapMut),
-    Owned(Vec<u8>),
-}
-
-impl std::ops::Deref for Bytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Bytes::Mapped(map) => map,
-            Bytes::Anonymous(map) => map,
-            Bytes::Owned(bytes) => bytes,
-        }
-    }
-}
-
-/// One file of a model.
-pub(crate) struct Shard {
-    pub(crate) path: PathBuf,
-    pub(crate) header: Header,
-    bytes: Bytes,
-}
-
-impl Shard {
-    pub(crate) fn open(path: &Path) -> Result<Shard, Error> {
-        let io = |source| Error::Io { path: path.to_owned(), source };
-        // Asked before opening: that of a pipe without a writer would wait for one.
-        let kind = std::fs::metadata(path).map_err(io)?;
-        if !kind.is_file() {
-            return Err(io(std::io::Error::other("not a regular file")));
-        }
-        let file = File::open(path).map_err(io)?;
-        if kind.len() == 0 {
-            return Shard::parse(path, Bytes::Owned(Vec::new()));
-        }
-        // SAFETY: the mapping is private and read-only. Should another process truncate the file meanwhile,
-        // reads beyond its end raise SIGBUS; that is the price of using weights in place, as for any peer.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        Shard::parse(path, Bytes::Mapped(map))
-    }
-
-    fn parse(path: &Path, bytes: Bytes) -> Result<Shard, Error> {
-        let header =
-            reader::parse(&bytes).map_err(|fault| Error::Malformed { path: path.to_owned(), fault })?;
-        Ok(Shard { path: path.to_owned(), header, bytes })
-    }
-}
+use crate::shard::{Bytes, Shard};
+use crate::tensor::{TensorInfo, TensorView};
+use crate::{Error, Metadata, split};
 
 /// A GGUF model file with all its shards.
 pub struct GgufFile {
@@ -142,7 +24,7 @@ impl GgufFile {
     /// The cost is that of the metadata; tensor data is not touched.
     pub fn open(path: impl AsRef<Path>) -> Result<GgufFile, Error> {
         let first = Shard::open(path.as_ref())?;
-        GgufFile::from_shards(split::open_all(first)?)
+        Ok(GgufFile::from_shards(split::open_all(first)?))
     }
 
     /// [`GgufFile::open`] for a file whose tensors will all be used. What the system has not cached is read from front to
@@ -161,27 +43,25 @@ impl GgufFile {
 
     /// Reads a GGUF in memory; `name` stands for the path in errors.
     pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<GgufFile, Error> {
-        GgufFile::from_shards(vec![Shard::parse(name.as_ref(), Bytes::Owned(bytes))?])
+        Ok(GgufFile::from_shards(vec![Shard::parse(name.as_ref(), Bytes::Owned(bytes))?]))
     }
 
     /// [`GgufFile::from_bytes`] for memory of the system.
     pub(crate) fn from_map(name: &Path, map: MmapMut) -> Result<GgufFile, Error> {
-        GgufFile::from_shards(vec![Shard::parse(name, Bytes::Anonymous(map))?])
+        Ok(GgufFile::from_shards(vec![Shard::parse(name, Bytes::Anonymous(map))?]))
     }
 
-    fn from_shards(shards: Vec<Shard>) -> Result<GgufFile, Error> {
+    /// `shards` have no tensor twice.
+    fn from_shards(shards: Vec<Shard>) -> GgufFile {
         let mut tensors: Vec<TensorInfo> = Vec::new();
         let mut index = HashMap::new();
         for (i, shard) in shards.iter().enumerate() {
             for tensor in &shard.header.tensors {
-                if index.insert(tensor.name.clone(), tensors.len()).is_some() {
-                    let reason = format!("tensor \"{}\" is in another shard, too", tensor.name);
-                    return Err(Error::Split { path: shard.path.clone(), reason });
-                }
+                index.insert(tensor.name.clone(), tensors.len());
                 tensors.push(TensorInfo { shard: i, ..tensor.clone() });
             }
         }
-        Ok(GgufFile { shards, tensors, index })
+        GgufFile { shards, tensors, index }
     }
 
     fn first(&self) -> &Shard {
@@ -299,7 +179,7 @@ fn read_through(path: &Path) -> std::io::Result<()> {
         return Ok(());
     }
     let file = File::open(path)?;
-    // SAFETY: as in [`Shard::open`]; nothing is read through this mapping.
+    // SAFETY: the mapping is private, and nothing is read through it.
     if is_cached(&unsafe { Mmap::map(&file) }?) {
         return Ok(());
     }
@@ -375,13 +255,5 @@ mod tests {
         assert!(GgufFile::open_for_use(file.path()).is_err(), "it is no GGUF");
         // SAFETY: nobody else has this file.
         assert!(is_cached(&unsafe { Mmap::map(file.as_file()) }.unwrap()));
-    }
-
-    #[test]
-    fn dimensions_of_an_empty_tensor_do_not_overflow() {
-        let shape = vec![0, 1 << 62, 1 << 62];
-        let tensor =
-            TensorInfo { name: String::new(), shape, ty: GgmlType::F32, offset: 0, n_bytes: 0, shard: 0 };
-        assert_eq!((tensor.n_elements(), tensor.row_len(), tensor.n_rows()), (0, 0, u64::MAX));
     }
 }

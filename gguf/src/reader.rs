@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use crate::GgmlType;
 use crate::error::Fault;
 use crate::metadata::{self, Metadata, MetadataArray, MetadataValue, StringArray, number_types};
-use crate::{GgmlType, TensorInfo};
+use crate::tensor::TensorInfo;
 
 /// Names longer than this do not fit ggml's buffer of 64 bytes.
 pub const MAX_TENSOR_NAME: usize = 63;

@@ -3,10 +3,11 @@
 //! Shards are called `PREFIX-00001-of-0000N.gguf`; the first has all metadata, each has the keys `split.no`
 //! (from 0), `split.count` and `split.tensors.count` (over all shards).
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::file::Shard;
+use crate::shard::Shard;
 
 /// `no`, `count` and the total number of tensors, as one shard states them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,7 @@ pub(crate) fn open_all(opened: Shard) -> Result<Vec<Shard>, Error> {
         }
         shards.push(shard);
     }
+    no_tensor_twice(&shards)?;
     let found: usize = shards.iter().map(|shard| shard.header.tensors.len()).sum();
     if found != keys.tensors as usize {
         let reason = format!(
@@ -52,6 +54,20 @@ pub(crate) fn open_all(opened: Shard) -> Result<Vec<Shard>, Error> {
         return Err(Error::Split { path: shards.swap_remove(0).path, reason });
     }
     Ok(shards)
+}
+
+/// A tensor may be in one shard only.
+fn no_tensor_twice(shards: &[Shard]) -> Result<(), Error> {
+    let mut owners: HashMap<&str, &Path> = HashMap::new();
+    for shard in shards {
+        for tensor in &shard.header.tensors {
+            if let Some(other) = owners.insert(&tensor.name, &shard.path) {
+                let reason = format!("tensor \"{}\" is in {}, too", tensor.name, other.display());
+                return Err(Error::Split { path: shard.path.clone(), reason });
+            }
+        }
+    }
+    Ok(())
 }
 
 fn suffix(no: u32, count: u32) -> String {

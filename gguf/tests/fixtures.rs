@@ -2,31 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use qgguf_gguf::dequantize::dequantize_row;
+use qgguf_gguf::dequantize::{dequantize_row, dequantize_supported};
 use qgguf_gguf::{GgmlType, GgufFile, GgufWriter, TensorSpec};
+use qgguf_testing::{f32s, fixtures};
 
-/// The folder of reference data, or `None` with a visible note; its absence fails in CI.
-fn fixtures(test: &str) -> Option<PathBuf> {
-    let dir = std::env::var_os("QGGUF_FIXTURES")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures"), PathBuf::from);
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    assert!(std::env::var_os("CI").is_none(), "no fixtures at {}", dir.display());
-    eprintln!("SKIPPED {test}: no fixtures at {}", dir.display());
-    None
-}
-
-const TYPES: [GgmlType; 20] = {
-    use GgmlType::*;
-    [
-        F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, TQ1_0, TQ2_0,
-        MXFP4, NVFP4, Q1_0, Q2_0,
-    ]
-};
-
-fn f32s(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
+/// The types of weights whose blocks are among the reference data.
+fn types() -> impl Iterator<Item = GgmlType> {
+    GgmlType::all().filter(|&ty| dequantize_supported(ty) && ![GgmlType::F32, GgmlType::Q8_K].contains(&ty))
 }
 
 fn assert_dequantizes(ty: GgmlType, bytes: &[u8], expected: &[f32]) {
@@ -40,7 +22,7 @@ fn assert_dequantizes(ty: GgmlType, bytes: &[u8], expected: &[f32]) {
 #[test]
 fn blocks_dequantize_to_the_bit() {
     let Some(dir) = fixtures("blocks_dequantize_to_the_bit") else { return };
-    for ty in TYPES {
+    for ty in types() {
         let read = |suffix: &str| {
             std::fs::read(dir.join("quant").join(format!("{}.{suffix}", ty.name().to_uppercase())))
         };

@@ -136,14 +136,18 @@ fn split_keys_that_cannot_be_are_named_with_their_file() {
 
 #[test]
 fn a_tensor_in_two_shards_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    for no in 0..2 {
-        write_shard(&dir, no, 2, "t", &mut |_| {});
+    // Also where the number of tensors is that of the distinct ones.
+    for n_tensors in [2, 1] {
+        let dir = tempfile::tempdir().unwrap();
+        for no in 0..2 {
+            let mut edit = |m: &mut Metadata| _ = m.set("split.tensors.count", MetadataValue::U32(n_tensors));
+            write_shard(&dir, no, 2, "t", &mut edit);
+        }
+        assert_eq!(
+            split_error(&dir, &shard(0, 2)),
+            "m-00002-of-00002.gguf: tensor \"t\" is in m-00001-of-00002.gguf, too"
+        );
     }
-    assert_eq!(
-        split_error(&dir, &shard(0, 2)),
-        "m-00002-of-00002.gguf: tensor \"t\" is in another shard, too"
-    );
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The operations of a forward pass: kernels, the team that runs them, and reused memory.
 
-use crate::attention::AttentionScratch;
-use crate::matmul::MatmulScratch;
+use crate::attention::{AttentionParams, AttentionScratch, KvLayer, Span};
+use crate::matmul::{MatmulJob, MatmulScratch};
+use crate::matrix::Matrix;
 use crate::rope::{RopeLayout, RopeTable};
 use crate::team::Team;
 use crate::{Isa, Kernels};
@@ -12,8 +13,8 @@ use crate::{Isa, Kernels};
 pub struct Compute {
     pub(crate) kernels: Kernels,
     pub(crate) team: Team,
-    pub(crate) scratch: MatmulScratch,
-    pub(crate) attention: AttentionScratch,
+    matmul: MatmulScratch,
+    attention: AttentionScratch,
 }
 
 /// Values that one task of an elementwise operation takes at least.
@@ -25,7 +26,7 @@ impl Compute {
         Compute {
             kernels,
             team: Team::new(n_threads),
-            scratch: MatmulScratch::default(),
+            matmul: MatmulScratch::default(),
             attention: AttentionScratch::default(),
         }
     }
@@ -52,7 +53,7 @@ impl Compute {
 
     /// Bytes held between operations.
     pub fn scratch_bytes(&self) -> usize {
-        self.scratch.bytes() + self.attention.bytes()
+        self.matmul.bytes() + self.attention.bytes()
     }
 
     /// Says that several operations follow each other closely, until [`Compute::end`].
@@ -65,6 +66,58 @@ impl Compute {
         self.team.end();
     }
 
+    /// Multiplies `x` (`[n_tokens][n_cols]`) with every job's weights, which all have rows of `n_cols`.
+    ///
+    /// # Panics
+    /// If lengths do not fit or there are more than four.
+    pub fn matmul(&mut self, x: &[f32], n_tokens: usize, jobs: &mut [MatmulJob<'_, '_>]) {
+        self.matmul.matmul((&self.team, self.kernels.table()), x, n_tokens, jobs);
+    }
+
+    /// Multiplies rows of `x` with the weights of chosen experts.
+    ///
+    /// Pair p uses expert `ids[p]` and row `p / (ids.len() / n_x)` of `x` (`[n_x][n_cols]`); its result is
+    /// `out[p]`. Pairs of one expert are computed together, so its weights are read once. `expert(e)` gives the
+    /// weights of expert e, all of one shape and type.
+    ///
+    /// # Panics
+    /// If lengths do not fit or an id is not below `n_experts`.
+    pub fn matmul_experts<'w>(
+        &mut self,
+        x: &[f32],
+        ids: &[u32],
+        n_experts: usize,
+        expert: impl Fn(usize) -> Matrix<'w> + Sync,
+        out: &mut [f32],
+    ) {
+        let tools = (&self.team, self.kernels.table());
+        self.matmul.matmul_experts(tools, x, ids, n_experts, expert, out);
+    }
+
+    /// Appends keys and values (`[token][head][element]`) of `n_tokens` positions to the cache.
+    ///
+    /// # Panics
+    /// If the cache's pool has no room; [`KvLayer::reserve`] makes it.
+    pub fn kv_append(&mut self, kv: &mut KvLayer, k: &[f32], v: &[f32], n_tokens: usize) {
+        let (n_head, dim_k, dim_v) = kv.dims();
+        assert!(k.len() == n_tokens * n_head * dim_k && v.len() == n_tokens * n_head * dim_v);
+        kv.append((&self.team, self.kernels.table()), k, v, n_tokens);
+    }
+
+    /// Causal attention of the queries of a batch (`[token][head][element]`). Span i sees the cache `kv(i)`, which
+    /// holds its own keys and values already; all caches have the same layout. `out` is
+    /// `[token][head][element of a value]`.
+    pub fn attention<'a>(
+        &mut self,
+        spans: &[Span],
+        kv: impl Fn(usize) -> &'a KvLayer + Sync,
+        q: &[f32],
+        params: &AttentionParams,
+        out: &mut [f32],
+    ) {
+        self.attention.attend((&self.team, self.kernels.table()), spans, kv, q, params, out);
+    }
+
     /// `out` = RMS norm of the rows of `x`, which are as long as `weight`.
     pub fn rms_norm(&mut self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
         let n = weight.len();
@@ -72,7 +125,7 @@ impl Compute {
         let table = self.kernels.table();
         self.by_rows(out, n, |i, row| {
             row.copy_from_slice(&x[i * n..(i + 1) * n]);
-            // SAFETY: the table belongs to this CPU, as in all calls below.
+            // SAFETY: the table belongs to this CPU.
             unsafe { (table.rms_norm)(row, weight, eps) }
         });
     }
@@ -83,7 +136,7 @@ impl Compute {
         assert!(x.len().is_multiple_of(n));
         let table = self.kernels.table();
         self.by_rows(x, n, |_, row| {
-            // SAFETY: see above.
+            // SAFETY: the table belongs to this CPU.
             unsafe { (table.rms_norm)(row, weight, eps) }
         });
     }
@@ -92,7 +145,7 @@ impl Compute {
     pub fn add(&mut self, x: &mut [f32], y: &[f32]) {
         assert!(x.len() == y.len());
         let table = self.kernels.table();
-        // SAFETY: see above.
+        // SAFETY: the table belongs to this CPU.
         self.zip(x, y, |x, y| unsafe { (table.add)(x, y) });
     }
 
@@ -100,14 +153,14 @@ impl Compute {
     pub fn add_bias(&mut self, x: &mut [f32], bias: &[f32]) {
         assert!(x.len().is_multiple_of(bias.len()));
         let table = self.kernels.table();
-        // SAFETY: see above.
+        // SAFETY: the table belongs to this CPU.
         self.by_rows(x, bias.len(), |_, row| unsafe { (table.add)(row, bias) });
     }
 
     /// `x *= factor`.
     pub fn scale(&mut self, x: &mut [f32], factor: f32) {
         let table = self.kernels.table();
-        // SAFETY: see above.
+        // SAFETY: the table belongs to this CPU.
         self.team.run_chunks(x, TASK_VALUES, |_, x| unsafe { (table.scale)(x, factor) });
     }
 
@@ -115,7 +168,7 @@ impl Compute {
     pub fn swiglu(&mut self, gate: &mut [f32], up: &[f32]) {
         assert!(gate.len() == up.len());
         let table = self.kernels.table();
-        // SAFETY: see above.
+        // SAFETY: the table belongs to this CPU.
         self.zip(gate, up, |gate, up| unsafe { (table.swiglu)(gate, up) });
     }
 
@@ -123,14 +176,14 @@ impl Compute {
     pub fn geglu(&mut self, gate: &mut [f32], up: &[f32]) {
         assert!(gate.len() == up.len());
         let table = self.kernels.table();
-        // SAFETY: see above.
+        // SAFETY: the table belongs to this CPU.
         self.zip(gate, up, |gate, up| unsafe { (table.geglu)(gate, up) });
     }
 
     /// `x = cap * tanh(x / cap)`.
     pub fn softcap(&mut self, x: &mut [f32], cap: f32) {
         let table = self.kernels.table();
-        // SAFETY: see above.
+        // SAFETY: the table belongs to this CPU.
         self.team.run_chunks(x, TASK_VALUES, |_, x| unsafe { (table.softcap)(x, cap) });
     }
 
@@ -138,7 +191,7 @@ impl Compute {
     pub fn softmax(&mut self, x: &mut [f32], n: usize) {
         assert!(x.len().is_multiple_of(n));
         let table = self.kernels.table();
-        // SAFETY: see above.
+        // SAFETY: the table belongs to this CPU.
         self.by_rows(x, n, |_, row| unsafe { (table.softmax)(row) });
     }
 
@@ -155,7 +208,7 @@ impl Compute {
         assert!(x.len() == table.n_tokens() * row && table.n_dims() <= head_dim);
         let kernels = self.kernels.table();
         self.by_rows(x, row, |token, row| {
-            // SAFETY: see above.
+            // SAFETY: the table belongs to this CPU.
             unsafe { (kernels.rotate)(row, head_dim, table.token(token), layout) }
         });
     }

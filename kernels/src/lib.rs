@@ -8,13 +8,19 @@
 //!
 //! Nothing here knows a model, and only `isa/` names intrinsics.
 
+mod activations;
 mod attention;
+mod bits;
 mod compute;
+mod float_products;
+mod formats;
 mod isa;
+mod layout;
 pub mod limits;
 mod math;
 mod matmul;
 mod matrix;
+mod products;
 mod quantize;
 mod quantizers;
 mod rope;
@@ -24,8 +30,6 @@ mod table;
 mod team;
 mod tile;
 mod vocabulary;
-mod weights;
-mod wide;
 
 pub use attention::{
     AttentionParams, CHUNK, KvLayer, KvLayout, KvPool, KvPoolFull, KvShape, KvType, KvTypeError, Span,
@@ -35,7 +39,7 @@ pub use isa::{Isa, IsaError};
 pub use math::sin_cos;
 pub use matmul::MatmulJob;
 pub use matrix::{Matrix, MatrixError};
-pub use quantizers::{QuantizeError, quantizable};
+pub use quantize::{QuantizeError, quantizable};
 pub use rope::{RopeLayout, RopeParams, RopeTable};
 pub use team::Team;
 pub use vocabulary::Above;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use memmap2::MmapMut;
 
 use crate::Compute;
+use crate::layout::{COLUMNS, Quad};
 use crate::simd::Simd;
-use crate::weights::{COLUMNS, Quad};
 
 /// Bytes that a thread reads at a time.
 const PART: usize = 1 << 20;
@@ -102,14 +102,14 @@ fn best_pass(mut pass: impl FnMut()) -> f64 {
 #[inline(always)]
 pub(crate) fn read<S: Simd>(s: S, x: &[u8]) -> u8 {
     const GROUP: usize = 4;
-    let mut bits = [s.splat_lanes(0); GROUP];
+    let mut bits = [s.splat_i32(0); GROUP];
     for group in x.as_chunks::<64>().0.as_chunks::<GROUP>().0 {
         for (bits, vector) in bits.iter_mut().zip(group) {
-            *bits = s.or(*bits, s.lanes(vector));
+            *bits = s.or(*bits, s.load_i32(vector));
         }
     }
     let mut bytes = [0; 64];
-    s.store_lanes(bits.into_iter().fold(s.splat_lanes(0), |all, bits| s.or(all, bits)), &mut bytes);
+    s.store_i32(bits.into_iter().fold(s.splat_i32(0), |all, bits| s.or(all, bits)), &mut bytes);
     bytes.into_iter().fold(0, |all, byte| all | byte)
 }
 
@@ -135,7 +135,7 @@ fn multiply_tokens<S: Simd, const T: usize>(
     weights: &[Quad; QUADS],
     rounds: usize,
 ) -> i32 {
-    let mut sums = [s.splat_lanes(0); T];
+    let mut sums = [s.splat_i32(0); T];
     for _ in 0..rounds {
         // Each round reads everything anew, so that none of its work can be left out.
         let weights = black_box(weights);
@@ -153,7 +153,7 @@ fn multiply_tokens<S: Simd, const T: usize>(
     let mut total = 0i32;
     for sum in sums {
         let mut lanes = [0; 64];
-        s.store_lanes(sum, &mut lanes);
+        s.store_i32(sum, &mut lanes);
         let lanes = lanes.as_chunks::<4>().0.iter().map(|&lane| i32::from_le_bytes(lane));
         total = lanes.fold(total, i32::wrapping_add);
     }
@@ -222,10 +222,10 @@ mod tests {
             values.iter().flat_map(|v| v.iter().zip(&factors).map(|(a, b)| a * b)).sum();
         for kernels in all_kernels() {
             let table = kernels.table();
-            // SAFETY: the table belongs to this CPU, as below.
+            // SAFETY: the table belongs to this CPU.
             let sum = unsafe { (table.multiply_bytes)(&codes, &weights, 5) };
             assert_eq!(sum, 5 * expected, "{}", kernels.isa());
-            // SAFETY: see above.
+            // SAFETY: the table belongs to this CPU.
             let sum = unsafe { (table.multiply_floats)(&values, &factors, 3) };
             assert_eq!(sum, 3.0 * float_expected, "{}", kernels.isa());
         }

@@ -4,13 +4,12 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::compute::Compute;
+use crate::activations::{ActivationType, FloatRows, QuantizedRowMut, QuantizedRows, RowMap};
+use crate::layout::{PANEL, Panel};
 use crate::matrix::{Matrix, PanelKernel};
-use crate::quantize::{Codes, CodesMut, Floats, Order, Partner};
 use crate::table::Table;
 use crate::team::{SharedSlice, Team};
-use crate::tile::{PANEL, Panel};
-use crate::weights::Tile;
+use crate::tile::Tile;
 
 /// One product: `out[token][row] = w[row] · x[token]`.
 pub struct MatmulJob<'w, 'o> {
@@ -25,8 +24,8 @@ pub const MAX_JOBS: usize = 4;
 
 /// Rows of activations in one quantized form, reused from call to call.
 #[derive(Default)]
-struct Activations {
-    /// Codes in a row: the activations, and what fills a tile.
+struct QuantizedActivations {
+    /// QuantizedRows in a row: the activations, and what fills a tile.
     n_cols: usize,
     q: Vec<i8>,
     d: Vec<f32>,
@@ -36,8 +35,8 @@ struct Activations {
 /// Memory for quantized activations and for the order of experts' tokens.
 #[derive(Default)]
 pub(crate) struct MatmulScratch {
-    q8: Activations,
-    q8k: Activations,
+    q8: QuantizedActivations,
+    q8k: QuantizedActivations,
     /// Pairs, expert by expert; then the rows that they take; then where each expert's begin.
     pairs: Vec<u32>,
     rows: Vec<u32>,
@@ -61,9 +60,9 @@ thread_local! {
 /// Tasks per thread, so that uneven cores end at about the same time.
 const TASKS_PER_THREAD: usize = 32;
 
-impl Activations {
-    fn quantize(&mut self, team: &Team, table: &Table, partner: Partner, x: &[f32], n_cols: usize) {
-        let (block, group) = (partner.block(), partner.group());
+impl QuantizedActivations {
+    fn quantize(&mut self, team: &Team, table: &Table, ty: ActivationType, x: &[f32], n_cols: usize) {
+        let (block, group) = (ty.block(), ty.group());
         let n_tokens = x.len() / n_cols;
         self.n_cols = n_cols.next_multiple_of(256) + 256;
         let (stride, n_values) = (self.n_cols, self.n_cols * n_tokens);
@@ -72,12 +71,12 @@ impl Activations {
         self.sums.resize(n_values / group, 0);
         let (q, d, sums) =
             (SharedSlice::new(&mut self.q), SharedSlice::new(&mut self.d), SharedSlice::new(&mut self.sums));
-        let quantize = if partner == Partner::Q8 { table.quantize_q8 } else { table.quantize_q8k };
+        let quantize = if ty == ActivationType::Q8 { table.quantize_q8 } else { table.quantize_q8k };
         team.run(n_tokens, |t| {
             let at = t * stride;
             // SAFETY: every token has parts of its own; the table belongs to this CPU.
             unsafe {
-                let out = CodesMut {
+                let out = QuantizedRowMut {
                     q: q.range(at, n_cols),
                     d: d.range(at / block, n_cols / block),
                     sums: sums.range(at / group, n_cols / group),
@@ -87,8 +86,14 @@ impl Activations {
         });
     }
 
-    fn codes(&self) -> Codes<'_> {
-        Codes { n_cols: self.n_cols, q: &self.q, d: &self.d, sums: &self.sums, order: Order::default() }
+    fn codes(&self) -> QuantizedRows<'_> {
+        QuantizedRows {
+            n_cols: self.n_cols,
+            q: &self.q,
+            d: &self.d,
+            sums: &self.sums,
+            map: RowMap::default(),
+        }
     }
 }
 
@@ -96,41 +101,43 @@ impl Activations {
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
     x: &'a [f32],
-    q8: Codes<'a>,
-    q8k: Codes<'a>,
-    order: Order<'a>,
+    q8: QuantizedRows<'a>,
+    q8k: QuantizedRows<'a>,
+    map: RowMap<'a>,
 }
 
 impl MatmulScratch {
-    fn quantize(&mut self, team: &Team, table: &Table, partners: &[Partner], x: &[f32], n_cols: usize) {
-        for (partner, activations) in [(Partner::Q8, &mut self.q8), (Partner::Q8K, &mut self.q8k)] {
-            if partners.contains(&partner) {
-                activations.quantize(team, table, partner, x, n_cols);
+    fn quantize(&mut self, team: &Team, table: &Table, types: &[ActivationType], x: &[f32], n_cols: usize) {
+        for (ty, activations) in [(ActivationType::Q8, &mut self.q8), (ActivationType::Q8K, &mut self.q8k)] {
+            if types.contains(&ty) {
+                activations.quantize(team, table, ty, x, n_cols);
             }
         }
     }
 }
 
-impl Compute {
-    /// Multiplies `x` (`[n_tokens][n_cols]`) with every job's weights, which all have rows of `n_cols`.
-    ///
-    /// # Panics
-    /// If lengths do not fit or there are more than [`MAX_JOBS`].
-    pub fn matmul(&mut self, x: &[f32], n_tokens: usize, jobs: &mut [MatmulJob<'_, '_>]) {
+impl MatmulScratch {
+    /// [`Compute::matmul`](crate::Compute::matmul).
+    pub(crate) fn matmul(
+        &mut self,
+        (team, table): (&Team, &Table),
+        x: &[f32],
+        n_tokens: usize,
+        jobs: &mut [MatmulJob<'_, '_>],
+    ) {
         let Some(n_cols) = jobs.first().map(|job| job.w.n_cols()) else { return };
         assert!(jobs.len() <= MAX_JOBS);
         assert!(x.len() == n_tokens * n_cols, "{n_tokens} rows of {n_cols}, got {}", x.len());
-        let mut partners = [Partner::F32; MAX_JOBS];
-        for (job, partner) in jobs.iter().zip(&mut partners) {
+        let mut types = [ActivationType::F32; MAX_JOBS];
+        for (job, ty) in jobs.iter().zip(&mut types) {
             assert!(job.w.n_cols() == n_cols && job.out.len() == n_tokens * job.w.n_rows());
-            *partner = job.w.partner();
+            *ty = job.w.activations();
         }
         if n_tokens == 0 {
             return;
         }
-        let (team, table) = (&self.team, self.kernels.table());
-        self.scratch.quantize(team, table, &partners, x, n_cols);
-        let inputs = self.scratch.inputs(x);
+        self.quantize(team, table, &types, x, n_cols);
+        let inputs = self.inputs(x);
 
         let n_bytes: usize = jobs.iter().map(|job| job.w.n_bytes()).sum();
         let mut jobs = jobs.iter_mut();
@@ -163,21 +170,15 @@ impl Compute {
             },
             |task, then| {
                 let (product, panels) = locate(task);
-                product.run(table, panels, inputs, n_tokens, Order::default(), then);
+                product.run(table, panels, inputs, n_tokens, RowMap::default(), then);
             },
         );
     }
 
-    /// Multiplies rows of `x` with the weights of chosen experts.
-    ///
-    /// Pair p uses expert `ids[p]` and row `p / (ids.len() / n_x)` of `x` (`[n_x][n_cols]`); its result is
-    /// `out[p]`. Pairs of one expert are computed together, so its weights are read once. `expert(e)` gives the
-    /// weights of expert e, all of one shape and type.
-    ///
-    /// # Panics
-    /// If lengths do not fit or an id is not below `n_experts`.
-    pub fn matmul_experts<'w>(
+    /// [`Compute::matmul_experts`](crate::Compute::matmul_experts).
+    pub(crate) fn matmul_experts<'w>(
         &mut self,
+        (team, table): (&Team, &Table),
         x: &[f32],
         ids: &[u32],
         n_experts: usize,
@@ -192,10 +193,9 @@ impl Compute {
         let n_x = x.len() / n_cols;
         assert!(x.len() == n_x * n_cols && n_x > 0 && ids.len().is_multiple_of(n_x));
         assert!(out.len() == ids.len() * n_rows && ids.iter().all(|&id| (id as usize) < n_experts));
-        let (team, table) = (&self.team, self.kernels.table());
-        self.scratch.quantize(team, table, &[first.partner()], x, n_cols);
-        self.scratch.order(ids, n_experts, ids.len() / n_x);
-        let scratch = &self.scratch;
+        self.quantize(team, table, &[first.activations()], x, n_cols);
+        self.order(ids, n_experts, ids.len() / n_x);
+        let scratch = &*self;
         let inputs = scratch.inputs(x);
 
         let out = SharedSlice::new(out);
@@ -220,8 +220,8 @@ impl Compute {
                 if tokens.is_empty() {
                     return;
                 }
-                let inputs = Inputs { order: Order::new(&scratch.rows[tokens.clone()]), ..inputs };
-                let pairs = Order::new(&scratch.pairs[tokens.clone()]);
+                let inputs = Inputs { map: RowMap::new(&scratch.rows[tokens.clone()]), ..inputs };
+                let pairs = RowMap::new(&scratch.pairs[tokens.clone()]);
                 product(e).run(table, tasks.panels(task % tasks.n), inputs, tokens.len(), pairs, then);
             },
         );
@@ -257,7 +257,7 @@ impl MatmulScratch {
     }
 
     fn inputs<'a>(&'a self, x: &'a [f32]) -> Inputs<'a> {
-        Inputs { x, q8: self.q8.codes(), q8k: self.q8k.codes(), order: Order::default() }
+        Inputs { x, q8: self.q8.codes(), q8k: self.q8k.codes(), map: RowMap::default() }
     }
 
     /// Sorts pairs by expert.
@@ -328,7 +328,7 @@ impl<'a> Product<'a> {
         panels: Range<usize>,
         inputs: Inputs<'_>,
         n_tokens: usize,
-        to: Order<'_>,
+        to: RowMap<'_>,
         then: &[u8],
     ) {
         let n_rows = self.w.n_rows();
@@ -370,13 +370,15 @@ impl<'a> Product<'a> {
         tile: &mut Tile,
         results: &mut [[f32; PANEL]],
     ) {
-        let codes = if self.w.partner() == Partner::Q8 { inputs.q8 } else { inputs.q8k };
-        let order = inputs.order;
+        let codes = if self.w.activations() == ActivationType::Q8 { inputs.q8 } else { inputs.q8k };
+        let map = inputs.map;
         // SAFETY: the table belongs to this CPU.
         unsafe {
             match self.w.kernel(table) {
-                PanelKernel::Codes(kernel) => kernel(panel, Codes { order, ..codes }, tile, results),
-                PanelKernel::F32(kernel) => kernel(panel, Floats { x: inputs.x, order }, results),
+                PanelKernel::Quantized(kernel) => {
+                    kernel(panel, QuantizedRows { map, ..codes }, tile, results)
+                }
+                PanelKernel::Float(kernel) => kernel(panel, FloatRows { x: inputs.x, map }, results),
             }
         }
     }

@@ -4,15 +4,16 @@ use std::ops::Range;
 
 use qgguf_gguf::GgmlType;
 
-use crate::quantize::{Codes, Floats, Partner};
-use crate::table::Table;
-use crate::tile::Panel;
-use crate::weights::Tile;
+use crate::activations::ActivationType;
+use crate::formats::{self, FORMATS};
+use crate::table::{FloatProduct, QuantizedProduct, Table};
 
 /// Rows of weights, borrowed from wherever the file is mapped.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
     ty: GgmlType,
+    /// The place of the type in [`FORMATS`].
+    format: usize,
     n_cols: usize,
     n_rows: usize,
     bytes: &'a [u8],
@@ -42,8 +43,8 @@ pub enum MatrixError {
 /// A kernel for 16 rows: quantized or f32 activations in, `[token][row]` out.
 #[derive(Clone, Copy)]
 pub(crate) enum PanelKernel {
-    Codes(unsafe fn(Panel<'_>, Codes<'_>, &mut Tile, &mut [[f32; 16]])),
-    F32(unsafe fn(Panel<'_>, Floats<'_>, &mut [[f32; 16]])),
+    Quantized(QuantizedProduct),
+    Float(FloatProduct),
 }
 
 impl<'a> Matrix<'a> {
@@ -54,14 +55,12 @@ impl<'a> Matrix<'a> {
         n_rows: usize,
         bytes: &'a [u8],
     ) -> Result<Matrix<'a>, MatrixError> {
-        if partner(ty).is_none() {
-            return Err(MatrixError::Unsupported(ty));
-        }
+        let format = format(ty).ok_or(MatrixError::Unsupported(ty))?;
         let size = ty.row_bytes(n_cols).and_then(|row| row.checked_mul(n_rows));
         if size != Some(bytes.len()) || bytes.is_empty() {
             return Err(MatrixError::Size { ty, n_cols, n_rows, found: bytes.len() });
         }
-        Ok(Matrix { ty, n_cols, n_rows, bytes })
+        Ok(Matrix { ty, format, n_cols, n_rows, bytes })
     }
 
     /// The type.
@@ -93,44 +92,26 @@ impl<'a> Matrix<'a> {
         &self.bytes[rows.start * row..rows.end * row]
     }
 
-    pub(crate) fn partner(&self) -> Partner {
-        partner(self.ty).expect("checked when made")
+    /// True if there is a kernel for the type.
+    pub fn supports(ty: GgmlType) -> bool {
+        format(ty).is_some()
+    }
+
+    /// What activations must be to be multiplied with these weights.
+    pub(crate) fn activations(&self) -> ActivationType {
+        FORMATS[self.format].activations.expect("checked when made")
     }
 
     pub(crate) fn kernel(&self, table: &Table) -> PanelKernel {
-        use PanelKernel::{Codes, F32};
-        match self.ty {
-            GgmlType::F32 => F32(table.f32),
-            GgmlType::F16 => F32(table.f16),
-            GgmlType::BF16 => F32(table.bf16),
-            GgmlType::Q4_0 => Codes(table.q4_0),
-            GgmlType::Q4_1 => Codes(table.q4_1),
-            GgmlType::Q5_0 => Codes(table.q5_0),
-            GgmlType::Q5_1 => Codes(table.q5_1),
-            GgmlType::Q8_0 => Codes(table.q8_0),
-            GgmlType::IQ4_NL => Codes(table.iq4_nl),
-            GgmlType::MXFP4 => Codes(table.mxfp4),
-            GgmlType::NVFP4 => Codes(table.nvfp4),
-            GgmlType::Q2_K => Codes(table.q2_k),
-            GgmlType::Q3_K => Codes(table.q3_k),
-            GgmlType::Q4_K => Codes(table.q4_k),
-            GgmlType::Q5_K => Codes(table.q5_k),
-            GgmlType::Q6_K => Codes(table.q6_k),
-            GgmlType::IQ4_XS => Codes(table.iq4_xs),
-            GgmlType::TQ1_0 => Codes(table.tq1_0),
-            GgmlType::TQ2_0 => Codes(table.tq2_0),
-            other => unreachable!("{other} has no partner, so there is no such matrix"),
+        match (table.quantized_products[self.format], table.float_products[self.format]) {
+            (Some(kernel), _) => PanelKernel::Quantized(kernel),
+            (None, Some(kernel)) => PanelKernel::Float(kernel),
+            (None, None) => unreachable!("{} has activations, so it has a kernel", self.ty),
         }
     }
 }
 
-/// The form of activations that weights of a type are multiplied with; `None` if there is no kernel.
-fn partner(ty: GgmlType) -> Option<Partner> {
-    use GgmlType::*;
-    Some(match ty {
-        F32 | F16 | BF16 => Partner::F32,
-        Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | IQ4_NL | MXFP4 | NVFP4 => Partner::Q8,
-        Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ4_XS | TQ1_0 | TQ2_0 => Partner::Q8K,
-        _ => return None,
-    })
+/// The place of a type that there is a kernel for in [`FORMATS`].
+fn format(ty: GgmlType) -> Option<usize> {
+    formats::index(ty).filter(|&i| FORMATS[i].activations.is_some())
 }

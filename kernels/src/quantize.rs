@@ -1,170 +1,192 @@
-//! Activations, quantized once per row for the integer kernels.
-//!
-//! Two forms. For the formats of 32 weights (and NVFP4): blocks of 32, scale `max |x| / 127`. For the formats of 256: blocks of
-//! 256, scale `-x / 127` of the largest value (the first of equals), which becomes -127. Scales stay f32; codes
-//! are rounded to nearest even and lie in -127..=127. A block with a value that is not finite has a NaN scale.
+//! Rows of f32 to blocks of any type, and back: checks, and the way to the kernels.
 
-use std::ops::Range;
+use qgguf_gguf::GgmlType;
+use qgguf_gguf::dequantize::{DequantizeError, dequantize_row};
 
-use crate::simd::Simd;
-use crate::weights::COLUMNS;
+use crate::Kernels;
+use crate::formats::{self, FORMATS};
+use crate::quantizers::Weights;
 
-/// How activations are quantized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Partner {
-    /// Not at all.
-    F32,
-    /// Blocks of 32.
-    Q8,
-    /// Blocks of 256.
-    Q8K,
+/// Why rows cannot be quantized.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QuantizeError {
+    /// The type's search is not known here, or the type is not one of weights.
+    #[error("quantizing to {ty} is not possible{}", if is_codebook(*ty) { " yet" } else { "" })]
+    Unsupported {
+        /// The type.
+        ty: GgmlType,
+    },
+    /// Rows that are no whole number of blocks.
+    #[error("rows of {n_cols} weights are not whole blocks of {ty}, which hold {}", ty.block_size())]
+    Columns {
+        /// The type.
+        ty: GgmlType,
+        /// Weights in a row.
+        n_cols: usize,
+    },
+    /// The weights are no whole number of rows, or the space for the blocks is not theirs.
+    #[error("{weights} weights in rows of {n_cols} do not fill {bytes} bytes of {ty}")]
+    Length {
+        /// The type.
+        ty: GgmlType,
+        /// Weights given.
+        weights: usize,
+        /// Weights in a row.
+        n_cols: usize,
+        /// Bytes given for the blocks.
+        bytes: usize,
+    },
+    /// The importance is not one number for each column.
+    #[error("the importance has {found} values for rows of {n_cols} weights")]
+    Importance {
+        /// Weights in a row.
+        n_cols: usize,
+        /// Values found.
+        found: usize,
+    },
+    /// An importance that is not finite.
+    #[error("the importance of column {column} is {value}")]
+    ImportanceNotFinite {
+        /// Which column.
+        column: usize,
+        /// What it is.
+        value: f32,
+    },
+    /// A weight that is not finite.
+    #[error("the weight in row {row}, column {column} is {value}")]
+    NotFinite {
+        /// Which row.
+        row: usize,
+        /// Which column.
+        column: usize,
+        /// What it is.
+        value: f32,
+    },
+    /// The type has no finite number that is near a weight, or near the scale of a block.
+    #[error("the weights of row {row} from column {column} on are too large or too small for {ty}")]
+    Range {
+        /// The type.
+        ty: GgmlType,
+        /// Which row.
+        row: usize,
+        /// The first column of the block.
+        column: usize,
+    },
 }
 
-impl Partner {
-    /// Values per scale.
-    pub(crate) fn block(self) -> usize {
-        if self == Partner::Q8K { 256 } else { 32 }
+/// True if [`Kernels::quantize_rows`] knows the type.
+pub fn quantizable(ty: GgmlType) -> bool {
+    formats::index(ty).is_some_and(|i| FORMATS[i].first_out_of_range.is_some())
+}
+
+/// The types of one to three bits that look their weights up in a book of grids.
+fn is_codebook(ty: GgmlType) -> bool {
+    use GgmlType::*;
+    matches!(ty, IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S)
+}
+
+impl Kernels {
+    /// Quantizes whole rows of `n_cols` weights, on one thread. `importance` has a value for each column, never
+    /// negative; Q8_0, Q1_0, Q2_0, ternary, FP4 and unquantized types ignore it. Faster with 16 rows or more at a time.
+    ///
+    /// The bytes are those of ggml's reference for x86-64, whatever the instruction set.
+    ///
+    /// # Errors
+    /// A type that is not [`quantizable`], lengths that do not fit, numbers that are not finite, and weights whose
+    /// scale the type cannot hold. `out` is garbage then.
+    pub fn quantize_rows(
+        self,
+        ty: GgmlType,
+        x: &[f32],
+        n_cols: usize,
+        importance: Option<&[f32]>,
+        out: &mut [u8],
+    ) -> Result<(), QuantizeError> {
+        if let Some(i) = first_not_finite(x) {
+            return Err(QuantizeError::NotFinite {
+                row: i / n_cols.max(1),
+                column: i % n_cols.max(1),
+                value: x[i],
+            });
+        }
+        self.quantize_rows_as_they_are(ty, x, n_cols, importance, out)?;
+        let first_out_of_range = formats::index(ty).and_then(|i| FORMATS[i].first_out_of_range);
+        match first_out_of_range.and_then(|first| first(out)) {
+            Some(block) => {
+                let at = block * ty.block_size();
+                Err(QuantizeError::Range { ty, row: at / n_cols, column: at % n_cols })
+            }
+            None => Ok(()),
+        }
     }
 
-    /// Values per sum.
-    pub(crate) fn group(self) -> usize {
-        if self == Partner::Q8K { 16 } else { 32 }
-    }
-}
-
-/// Which row of the activations a token has: its own, or the one that a list says.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Order<'a>(Option<&'a [u32]>);
-
-impl<'a> Order<'a> {
-    /// Token t has row `rows[t]`.
-    pub(crate) fn new(rows: &'a [u32]) -> Order<'a> {
-        Order(Some(rows))
-    }
-
-    #[inline(always)]
-    pub(crate) fn row(self, t: usize) -> usize {
-        self.0.map_or(t, |rows| rows[t] as usize)
-    }
-}
-
-/// Rows that are not quantized.
-#[derive(Clone, Copy)]
-pub(crate) struct Floats<'a> {
-    /// `[row][n_cols]`.
-    pub(crate) x: &'a [f32],
-    pub(crate) order: Order<'a>,
-}
-
-/// Quantized rows.
-#[derive(Clone, Copy)]
-pub(crate) struct Codes<'a> {
-    /// Codes in a row, a multiple of 256; what is past the activations is not used.
-    pub(crate) n_cols: usize,
-    /// `[row][n_cols]`.
-    pub(crate) q: &'a [i8],
-    /// One scale per block, `[row][n_cols / block]`.
-    pub(crate) d: &'a [f32],
-    /// Sums of codes, `[row][n_cols / group]`.
-    pub(crate) sums: &'a [i16],
-    pub(crate) order: Order<'a>,
-}
-
-impl Codes<'_> {
-    /// Asks for the codes of tokens that meet a tile at `column` to be brought into the L1 cache.
-    #[inline(always)]
-    pub(crate) fn prefetch<S: Simd>(&self, s: S, tokens: Range<usize>, column: usize) {
-        for t in tokens {
-            let codes = self.q[self.order.row(t) * self.n_cols + column..].as_ptr();
-            for line in (0..COLUMNS).step_by(64) {
-                s.prefetch_near(codes.wrapping_add(line).cast());
+    /// [`Kernels::quantize_rows`] for callers that look at the numbers themselves: what is not finite, or too large for
+    /// the type, gives blocks that are not finite or mean nothing.
+    ///
+    /// # Errors
+    /// A type that is not [`quantizable`], lengths that do not fit, an importance that is not finite.
+    pub fn quantize_rows_as_they_are(
+        self,
+        ty: GgmlType,
+        x: &[f32],
+        n_cols: usize,
+        importance: Option<&[f32]>,
+        out: &mut [u8],
+    ) -> Result<(), QuantizeError> {
+        let quantizer = formats::index(ty).and_then(|i| self.table().quantizers[i]);
+        let Some(quantizer) = quantizer else { return Err(QuantizeError::Unsupported { ty }) };
+        if n_cols == 0 || !n_cols.is_multiple_of(ty.block_size()) {
+            return Err(QuantizeError::Columns { ty, n_cols });
+        }
+        if !x.len().is_multiple_of(n_cols) || ty.row_bytes(x.len()) != Some(out.len()) {
+            return Err(QuantizeError::Length { ty, weights: x.len(), n_cols, bytes: out.len() });
+        }
+        if let Some(importance) = importance {
+            if importance.len() != n_cols {
+                return Err(QuantizeError::Importance { n_cols, found: importance.len() });
+            }
+            if let Some(column) = first_not_finite(importance) {
+                return Err(QuantizeError::ImportanceNotFinite { column, value: importance[column] });
             }
         }
+        // SAFETY: the table belongs to this CPU.
+        unsafe { quantizer(Weights { x, n_cols, importance }, out) };
+        Ok(())
     }
-}
 
-/// One row being quantized: the parts of [`Codes`], to write.
-pub(crate) struct CodesMut<'a> {
-    pub(crate) q: &'a mut [i8],
-    pub(crate) d: &'a mut [f32],
-    pub(crate) sums: &'a mut [i16],
-}
-
-/// Adding and subtracting this rounds to nearest even, for |x| < 2^22.
-const ROUND: f32 = 12_582_912.0;
-
-/// Codes of `x * inverse`, and the same as f32. What is not a number stays so in the latter.
-#[inline(always)]
-fn encode<S: Simd>(s: S, x: &[f32; 16], inverse: S::F32, q: &mut [i8; 16]) -> S::F32 {
-    // The largest may come out above 127 by the rounding of the inverse.
-    let scaled = s.min(s.splat(127.0), s.max(s.splat(-127.0), s.mul(s.load(x), inverse)));
-    let rounded = s.sub(s.add(scaled, s.splat(ROUND)), s.splat(ROUND));
-    s.store_i8(rounded, q);
-    rounded
-}
-
-/// `numerator / x`, or 0 if there is no such finite number.
-#[inline(always)]
-fn inverse(numerator: f32, x: f32) -> f32 {
-    let inverse = numerator / x;
-    if inverse.is_finite() { inverse } else { 0.0 }
-}
-
-/// Quantizes one row in blocks of 32; a whole number of blocks.
-#[inline(always)]
-pub(crate) fn quantize_q8<S: Simd>(s: S, x: &[f32], out: CodesMut<'_>) {
-    let blocks = x.as_chunks::<32>().0.iter().zip(out.q.as_chunks_mut::<32>().0);
-    for ((x, q), (d, sum)) in blocks.zip(out.d.iter_mut().zip(out.sums)) {
-        let (x, q) = (x.as_chunks::<16>().0, q.as_chunks_mut::<16>().0);
-        let (a, b) = (s.load(&x[0]), s.load(&x[1]));
-        let zero = s.splat(0.0);
-        let both = s.max(a, s.max(b, s.max(s.sub(zero, a), s.max(s.sub(zero, b), zero))));
-        let largest = s.largest(both);
-        let by = s.splat(inverse(127.0, largest));
-        let sums = s.sum(s.add(encode(s, &x[0], by, &mut q[0]), encode(s, &x[1], by, &mut q[1])));
-        *d = if sums.is_nan() { f32::NAN } else { largest / 127.0 };
-        // Whole numbers below 2^12, so exact in any order.
-        *sum = sums as i16;
-    }
-}
-
-/// Quantizes one row in blocks of 256; a whole number of blocks.
-#[inline(always)]
-pub(crate) fn quantize_q8k<S: Simd>(s: S, x: &[f32], out: CodesMut<'_>) {
-    let blocks = x.as_chunks::<256>().0.iter().zip(out.q.as_chunks_mut::<256>().0);
-    for ((x, q), (d, sums)) in blocks.zip(out.d.iter_mut().zip(out.sums.as_chunks_mut::<16>().0)) {
-        let extreme = extreme(s, x);
-        let by = inverse(-127.0, extreme);
-        let lanes = s.splat(by);
-        let mut total = 0.0;
-        let groups = x.as_chunks::<16>().0.iter().zip(q.as_chunks_mut::<16>().0);
-        for ((x, q), sum) in groups.zip(sums) {
-            let codes = s.sum(encode(s, x, lanes, q));
-            total += codes;
-            *sum = codes as i16;
+    /// Writes the weights of whole rows of any type as f32, exactly. `n_cols` is the length of a row.
+    ///
+    /// # Errors
+    /// As [`dequantize_row`] for each row.
+    pub fn widen_rows(
+        self,
+        ty: GgmlType,
+        bytes: &[u8],
+        n_cols: usize,
+        out: &mut [f32],
+    ) -> Result<(), DequantizeError> {
+        let whole = n_cols > 0 && out.len().is_multiple_of(n_cols);
+        let row_bytes = ty.row_bytes(n_cols).filter(|_| whole);
+        let expected = row_bytes.and_then(|row| row.checked_mul(out.len() / n_cols));
+        if expected != Some(bytes.len()) {
+            return Err(DequantizeError::Length { ty, weights: out.len(), expected, found: bytes.len() });
         }
-        *d = match by {
-            _ if total.is_nan() => f32::NAN,
-            0.0 => 0.0,
-            by => 1.0 / by,
-        };
+        match ty {
+            // SAFETY: the table belongs to this CPU, and there are two bytes for each number.
+            GgmlType::F16 => unsafe { (self.table().widen_f16)(bytes, out) },
+            // SAFETY: the table belongs to this CPU, and there are two bytes for each number.
+            GgmlType::BF16 => unsafe { (self.table().widen_bf16)(bytes, out) },
+            _ => dequantize_row(ty, bytes, out)?,
+        }
+        Ok(())
     }
 }
 
-/// The value that is farthest from 0, the first of equals. NaN is passed over.
-#[inline(always)]
-fn extreme<S: Simd>(s: S, x: &[f32; 256]) -> f32 {
-    let zero = s.splat(0.0);
-    let (mut high, mut low) = (zero, zero);
-    for x in x.as_chunks::<16>().0 {
-        let x = s.load(x);
-        // The running value comes second: it stays when the new one is NaN.
-        (high, low) = (s.max(x, high), s.min(x, low));
-    }
-    let (high, low) = (s.largest(high), s.largest(s.sub(zero, low)));
-    match () {
-        _ if high > low => high,
-        _ if low > high => -low,
-        _ => x.iter().copied().find(|x| x.abs() == high).unwrap_or(0.0),
-    }
+/// The index of the first number that is infinite or not a number.
+fn first_not_finite(x: &[f32]) -> Option<usize> {
+    // Without an early end this is a few vectors at a time.
+    let bad = |x: &f32| x.to_bits() & 0x7f80_0000 == 0x7f80_0000;
+    let chunk = x.chunks(1024).position(|x| x.iter().fold(false, |any, x| any | bad(x)))?;
+    (1024 * chunk..x.len()).find(|&i| bad(&x[i]))
 }

@@ -4,68 +4,12 @@
 //! portable version), because 16 partial sums are part of the arithmetic contract. The integer vector has 16 lanes
 //! of 32 bits, one for each row of a tile of weights; its bytes are little-endian. Every operation is exactly
 //! specified, so that all implementations give the same bits.
+//!
+//! A *chain* is the dot product of a run of weight bytes and codes of a token in each lane: one accumulator that takes four
+//! products at a time. Instruction sets differ in how wide the accumulator is (i16 must end before it overflows) and in
+//! whether weights may be signed.
 
-use std::hint::black_box;
-use std::marker::PhantomData;
-
-use crate::weights::{COLUMNS, Quad};
-use crate::wide::Wide;
-
-/// 16 rows of bytes, `stride` apart: what a tile is unpacked from.
-#[derive(Clone, Copy)]
-pub struct Rows<'a> {
-    first: *const u8,
-    stride: usize,
-    /// Bytes that every row has.
-    len: usize,
-    bytes: PhantomData<&'a [u8]>,
-}
-
-impl<'a> Rows<'a> {
-    /// Rows that start at multiples of `stride` in `bytes`; the last one may be shorter than the others.
-    ///
-    /// # Panics
-    /// If there are fewer than 16.
-    #[inline(always)]
-    pub fn new(bytes: &'a [u8], stride: usize) -> Rows<'a> {
-        assert!(15 * stride <= bytes.len());
-        Rows { first: bytes.as_ptr(), stride, len: bytes.len() - 15 * stride, bytes: PhantomData }
-    }
-
-    /// Where `n` bytes from `at` of row 0 are, and the distance to the next row's.
-    ///
-    /// # Panics
-    /// If a row does not have these bytes.
-    #[inline(always)]
-    pub fn at(self, at: usize, n: usize) -> (*const u8, usize) {
-        assert!(at + n <= self.len);
-        (self.first.wrapping_add(at), self.stride)
-    }
-
-    /// Bytes `at..at + N` of row `r`.
-    ///
-    /// # Panics
-    /// If there are no such.
-    #[inline(always)]
-    pub fn field<const N: usize>(self, r: usize, at: usize) -> [u8; N] {
-        assert!(r < 16);
-        let (p, stride) = self.at(at, N);
-        // SAFETY: the row has these bytes.
-        unsafe { p.add(r * stride).cast::<[u8; N]>().read() }
-    }
-
-    /// The `n` bytes of every row that come after the first `skipped`.
-    ///
-    /// # Panics
-    /// If a row does not have these bytes.
-    #[inline(always)]
-    pub fn block(self, skipped: usize, n: usize) -> Rows<'a> {
-        let (p, stride) = self.at(skipped, n);
-        // Hidden from the compiler, which would keep a pointer to each row from block to block instead of adding up
-        // the four that all others can be reached from.
-        Rows { first: black_box(p), stride, len: n, bytes: PhantomData }
-    }
-}
+use crate::layout::{COLUMNS, NumberFormat, PanelRows, Quad};
 
 /// A token that proves its CPU features are present, with the operations they give.
 ///
@@ -75,7 +19,7 @@ pub trait Simd: Copy {
     /// 16 lanes of f32.
     type F32: Copy;
     /// 16 lanes of 32 bits: four bytes, two i16 or one i32 each, as the operation says.
-    type Lanes: Copy;
+    type I32: Copy;
     /// The truth of a comparison in 16 lanes.
     type Mask: Copy;
 
@@ -86,7 +30,7 @@ pub trait Simd: Copy {
     /// Tokens that meet a tile at a time: what the registers hold.
     const TOKENS: usize;
     /// Tokens that meet unquantized rows at a time, 2 to 4.
-    const WIDE_TOKENS: usize = 2;
+    const FLOAT_TOKENS: usize = 2;
 
     /// All lanes `x`.
     fn splat(self, x: f32) -> Self::F32;
@@ -129,9 +73,9 @@ pub trait Simd: Copy {
     /// `if m { a } else { b }`.
     fn select(self, m: Self::Mask, a: Self::F32, b: Self::F32) -> Self::F32;
     /// The bits of each lane.
-    fn bits(self, v: Self::F32) -> Self::Lanes;
+    fn bits(self, v: Self::F32) -> Self::I32;
     /// The f32 of these bits.
-    fn of_bits(self, v: Self::Lanes) -> Self::F32;
+    fn of_bits(self, v: Self::I32) -> Self::F32;
     /// `2^n` for whole `n` from -126 to 127; anything for other lanes.
     fn exp2_whole(self, n: Self::F32) -> Self::F32;
 
@@ -142,55 +86,55 @@ pub trait Simd: Copy {
     fn largest(self, v: Self::F32) -> f32;
 
     /// Lane i is the i32 at bytes `4i`.
-    fn lanes(self, x: &[u8; 64]) -> Self::Lanes;
-    /// The reverse of [`Simd::lanes`].
-    fn store_lanes(self, v: Self::Lanes, out: &mut [u8; 64]);
+    fn load_i32(self, x: &[u8; 64]) -> Self::I32;
+    /// The reverse of [`Simd::load_i32`].
+    fn store_i32(self, v: Self::I32, out: &mut [u8; 64]);
     /// All lanes `x`.
-    fn splat_lanes(self, x: i32) -> Self::Lanes;
+    fn splat_i32(self, x: i32) -> Self::I32;
     /// Lane r of vector j is bytes `at + 4j` to `at + 4j + 3` of row r.
-    fn gather(self, rows: Rows<'_>, at: usize) -> [Self::Lanes; 4];
+    fn gather(self, rows: PanelRows<'_>, at: usize) -> [Self::I32; 4];
     /// Lane r of vector j is `x[r * stride + at + j]`.
     #[inline(always)]
     fn gather_f32(self, x: &[f32], stride: usize, at: usize) -> [Self::F32; 4] {
         // SAFETY: any f32 is four bytes, and the slice covers exactly those of `x`.
         let bytes = unsafe { std::slice::from_raw_parts(x.as_ptr().cast::<u8>(), size_of_val(x)) };
-        let [a, b, c, d] = self.gather(Rows::new(bytes, 4 * stride), 4 * at);
+        let [a, b, c, d] = self.gather(PanelRows::new(bytes, 4 * stride), 4 * at);
         [self.of_bits(a), self.of_bits(b), self.of_bits(c), self.of_bits(d)]
     }
     /// Lane r is bytes `at` to `at + 3` of row r.
-    fn gather_one(self, rows: Rows<'_>, at: usize) -> Self::Lanes;
+    fn gather_one(self, rows: PanelRows<'_>, at: usize) -> Self::I32;
     /// Bitwise and.
-    fn and(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    fn and(self, a: Self::I32, b: Self::I32) -> Self::I32;
     /// Bitwise or.
-    fn or(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    fn or(self, a: Self::I32, b: Self::I32) -> Self::I32;
     /// Bitwise exclusive or.
-    fn xor(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    fn xor(self, a: Self::I32, b: Self::I32) -> Self::I32;
     /// Lanes shifted left by `n` below 32.
-    fn shl(self, v: Self::Lanes, n: u32) -> Self::Lanes;
+    fn shl(self, v: Self::I32, n: u32) -> Self::I32;
     /// Lanes shifted right by `n` below 32, zeros coming in.
-    fn shr(self, v: Self::Lanes, n: u32) -> Self::Lanes;
+    fn shr(self, v: Self::I32, n: u32) -> Self::I32;
     /// Lanes shifted right by `n` below 32, the sign coming in.
-    fn sar(self, v: Self::Lanes, n: u32) -> Self::Lanes;
+    fn sar(self, v: Self::I32, n: u32) -> Self::I32;
     /// The difference of i32 lanes, wrapping.
-    fn sub_lanes(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    fn sub_i32(self, a: Self::I32, b: Self::I32) -> Self::I32;
     /// The smaller of unsigned bytes.
-    fn min_bytes(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    fn min_bytes(self, a: Self::I32, b: Self::I32) -> Self::I32;
     /// Each byte is `table[byte]`, for bytes below 16.
-    fn lookup(self, table: &[i8; 16], v: Self::Lanes) -> Self::Lanes;
+    fn lookup(self, table: &[i8; 16], v: Self::I32) -> Self::I32;
     /// Byte `j` of each lane, in all four bytes of the lane.
-    fn repeat_byte(self, v: Self::Lanes, j: usize) -> Self::Lanes;
+    fn repeat_byte(self, v: Self::I32, j: usize) -> Self::I32;
     /// The low 16 bits of each lane, a half-precision number, widened.
-    fn halves(self, v: Self::Lanes) -> Self::F32;
+    fn halves(self, v: Self::I32) -> Self::F32;
     /// The i32 of each lane, rounded to f32.
-    fn lanes_to_f32(self, v: Self::Lanes) -> Self::F32;
+    fn i32_to_f32(self, v: Self::I32) -> Self::F32;
 
     /// Begins a sum of products: at `from` if chains add in i32, at zero if in i16.
-    fn chain_start(self, from: Self::Lanes) -> Self::Lanes;
+    fn chain_start(self, from: Self::I32) -> Self::I32;
     /// Adds the products of four weight bytes of each lane and the four signed bytes of `a` (not -128). Weights are
     /// at most 127, unsigned; any byte if chains do not take signed ones.
-    fn chain(self, sums: Self::Lanes, w: Self::Lanes, a: i32) -> Self::Lanes;
+    fn chain(self, sums: Self::I32, w: Self::I32, a: i32) -> Self::I32;
     /// [`Simd::chain`] in i32 for signed weights, if chains take them.
-    fn chain_signed(self, sums: Self::Lanes, w: Self::Lanes, a: i32) -> Self::Lanes;
+    fn chain_signed(self, sums: Self::I32, w: Self::I32, a: i32) -> Self::I32;
     /// Continues the chains of `T` tokens, by signed weights or not: the first quad of `w` meets the quad `first` of
     /// each token's codes, and so on.
     #[inline(always)]
@@ -200,24 +144,24 @@ pub trait Simd: Copy {
         w: &[Quad],
         first: usize,
         codes: &[&[i8; COLUMNS]; T],
-        sums: &mut [Self::Lanes; T],
+        sums: &mut [Self::I32; T],
     ) {
         chains_by_quads(self, signed, w, first, codes, sums);
     }
-    /// `v`, which the compiler cannot compute later than here, when it would hold all that it needs in registers.
+    /// `v`, pinned to a register here: the compiler cannot compute it later, holding all that it needs in registers until then.
     #[inline(always)]
-    fn here(self, v: Self::Lanes) -> Self::Lanes {
+    fn pinned(self, v: Self::I32) -> Self::I32 {
         v
     }
     /// Ends a chain that was begun at `from`.
-    fn chain_end(self, from: Self::Lanes, sums: Self::Lanes) -> Self::Lanes;
+    fn chain_end(self, from: Self::I32, sums: Self::I32) -> Self::I32;
     /// Whole numbers that fit i16, in the form that [`Simd::chain_scaled`] multiplies by.
-    fn chain_scale(self, v: Self::Lanes) -> Self::Lanes;
+    fn chain_scale(self, v: Self::I32) -> Self::I32;
     /// `acc` plus `scale` times a chain that was begun at zero.
-    fn chain_scaled(self, acc: Self::Lanes, sums: Self::Lanes, scale: Self::Lanes) -> Self::Lanes;
+    fn chain_scaled(self, acc: Self::I32, sums: Self::I32, scale: Self::I32) -> Self::I32;
     /// `acc` plus `scale` times a chain in i32.
     #[inline(always)]
-    fn wide_scaled(self, acc: Self::Lanes, sums: Self::Lanes, scale: Self::Lanes) -> Self::Lanes {
+    fn chain_scaled_i32(self, acc: Self::I32, sums: Self::I32, scale: Self::I32) -> Self::I32 {
         self.chain_scaled(acc, sums, scale)
     }
     /// Adds chains of `steps` quads of a tile to the sums of `T` tokens, each times its scale.
@@ -229,15 +173,16 @@ pub trait Simd: Copy {
         codes: &[&[i8; COLUMNS]; T],
         scales: &[Quad],
         steps: usize,
-        sums: &mut [Self::Lanes; T],
+        sums: &mut [Self::I32; T],
     ) {
         scaled_chains_by_quads(self, signed, w, codes, scales, steps, sums);
     }
-    /// The products of unquantized rows and the first `n_cols` values, a multiple of 16, of some tokens, if there is code
+    /// The products of unquantized rows, of numbers of one format, and the first `n_cols` values, a multiple of 16, of some tokens, if there is code
     /// for so many that is better than the compiler's.
     #[inline(always)]
-    fn wide_products<W: Wide, const R: usize, const T: usize>(
+    fn float_products<const R: usize, const T: usize>(
         self,
+        _format: NumberFormat,
         _w: &[&[u8]; R],
         _x: &[&[f32]; T],
         _n_cols: usize,
@@ -245,7 +190,7 @@ pub trait Simd: Copy {
         None
     }
     /// Adds the products of the two i16 of each lane and the two of `a`.
-    fn dot_pairs(self, acc: Self::Lanes, w: Self::Lanes, a: i32) -> Self::Lanes;
+    fn dot_pairs(self, acc: Self::I32, w: Self::I32, a: i32) -> Self::I32;
 
     /// Asks for the cache line at `p` to be brought into the L2 cache. (Into L1 it halves the speed: such requests wait in
     /// the few buffers that loads need.)
@@ -264,10 +209,10 @@ pub(crate) fn chains_by_quads<S: Simd, const T: usize>(
     w: &[Quad],
     first: usize,
     codes: &[&[i8; COLUMNS]; T],
-    sums: &mut [S::Lanes; T],
+    sums: &mut [S::I32; T],
 ) {
     for (i, w) in w.iter().enumerate() {
-        chain_quad(s, signed, s.lanes(w), first + i, codes, sums);
+        chain_quad(s, signed, s.load_i32(w), first + i, codes, sums);
     }
 }
 
@@ -280,15 +225,15 @@ pub(crate) fn scaled_chains_by_quads<S: Simd, const T: usize>(
     codes: &[&[i8; COLUMNS]; T],
     scales: &[Quad],
     steps: usize,
-    sums: &mut [S::Lanes; T],
+    sums: &mut [S::I32; T],
 ) {
     let quads = w.len() / scales.len();
     for (g, scale) in scales.iter().enumerate() {
         for from in (g * quads..(g + 1) * quads).step_by(steps) {
-            let mut chains = [s.chain_start(s.splat_lanes(0)); T];
+            let mut chains = [s.chain_start(s.splat_i32(0)); T];
             s.chains(signed, &w[from..from + steps], from, codes, &mut chains);
             for t in 0..T {
-                sums[t] = s.chain_scaled(sums[t], chains[t], s.lanes(scale));
+                sums[t] = s.chain_scaled(sums[t], chains[t], s.load_i32(scale));
             }
         }
     }
@@ -306,10 +251,10 @@ pub(crate) fn quad(codes: &[i8; COLUMNS], i: usize) -> i32 {
 fn chain_quad<S: Simd, const T: usize>(
     s: S,
     signed: bool,
-    w: S::Lanes,
+    w: S::I32,
     i: usize,
     codes: &[&[i8; COLUMNS]; T],
-    sums: &mut [S::Lanes; T],
+    sums: &mut [S::I32; T],
 ) {
     // By index: a zip is not always inlined.
     for t in 0..T {

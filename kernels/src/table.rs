@@ -1,7 +1,15 @@
-//! The list of kernels, once: it becomes the table's fields and, for each instruction set, its shells.
+//! The list of kernels, once: it becomes the table's fields and, for each instruction set, its shells. Those of the types of
+//! weights come from [`formats`](crate::formats).
 //!
-//! To add a kernel: write the generic body `fn name<S: Simd>(s: S, args…)` with `#[inline(always)]` and add
-//! its line to `kernels!`, among the products if it uses [`Simd`](crate::simd::Simd)'s chains. Entries are called where the lengths of their arguments have been checked.
+//! To add another: write the generic body `fn name<S: Simd>(s: S, args…)` with `#[inline(always)]` and add its line to
+//! `kernels!`, among the products if it uses [`Simd`](crate::simd::Simd)'s chains. Entries are called where the lengths of
+//! their arguments have been checked.
+
+use crate::activations::{FloatRows, QuantizedRows};
+use crate::formats::FORMATS;
+use crate::layout::{PANEL, Panel};
+use crate::quantizers::Weights;
+use crate::tile::Tile;
 
 /// Calls `$apply! { $args… ; products { … } others { … } }` with one line per kernel. The body's first argument is
 /// the ISA token. Products are the kernels that use its chains of products of bytes: all that differs between
@@ -10,31 +18,11 @@ macro_rules! kernels {
     ($apply:ident $(, $arg:tt)*) => {
         $apply! { $($arg)* ;
             products {
-                fn q4_0(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::small::<_, qgguf_gguf::blocks::BlockQ4_0>;
-                fn q4_1(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::small::<_, qgguf_gguf::blocks::BlockQ4_1>;
-                fn q5_0(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::small::<_, qgguf_gguf::blocks::BlockQ5_0>;
-                fn q5_1(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::small::<_, qgguf_gguf::blocks::BlockQ5_1>;
-                fn q8_0(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::small::<_, qgguf_gguf::blocks::BlockQ8_0>;
-                fn iq4_nl(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::small::<_, qgguf_gguf::blocks::BlockIQ4NL>;
-                fn mxfp4(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::small::<_, qgguf_gguf::blocks::BlockMXFP4>;
-                fn nvfp4(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::small::<_, qgguf_gguf::blocks::BlockNVFP4>;
-                fn q2_k(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::superblocks::<_, qgguf_gguf::blocks::BlockQ2K>;
-                fn q3_k(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::superblocks::<_, qgguf_gguf::blocks::BlockQ3K>;
-                fn q4_k(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::superblocks::<_, qgguf_gguf::blocks::BlockQ4K>;
-                fn q5_k(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::superblocks::<_, qgguf_gguf::blocks::BlockQ5K>;
-                fn q6_k(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::superblocks::<_, qgguf_gguf::blocks::BlockQ6K>;
-                fn iq4_xs(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::superblocks::<_, qgguf_gguf::blocks::BlockIQ4XS>;
-                fn tq1_0(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::superblocks::<_, qgguf_gguf::blocks::BlockTQ1_0>;
-                fn tq2_0(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Codes<'_>, tile: &mut $crate::weights::Tile, out: &mut [[f32; 16]]) => $crate::tile::superblocks::<_, qgguf_gguf::blocks::BlockTQ2_0>;
-                fn multiply_bytes(codes: &[[i8; $crate::weights::COLUMNS]; $crate::limits::TOKENS], weights: &[$crate::weights::Quad; $crate::limits::QUADS], rounds: usize) -> i32 => $crate::limits::multiply_bytes;
+                fn multiply_bytes(codes: &[[i8; $crate::layout::COLUMNS]; $crate::limits::TOKENS], weights: &[$crate::layout::Quad; $crate::limits::QUADS], rounds: usize) -> i32 => $crate::limits::multiply_bytes;
             }
             others {
-                fn quantize_q8(x: &[f32], out: $crate::quantize::CodesMut<'_>) => $crate::quantize::quantize_q8;
-                fn quantize_q8k(x: &[f32], out: $crate::quantize::CodesMut<'_>) => $crate::quantize::quantize_q8k;
-
-                fn f32(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Floats<'_>, out: &mut [[f32; 16]]) => $crate::wide::wide::<_, $crate::wide::WideF32>;
-                fn f16(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Floats<'_>, out: &mut [[f32; 16]]) => $crate::wide::wide::<_, $crate::wide::WideF16>;
-                fn bf16(panel: $crate::tile::Panel<'_>, x: $crate::quantize::Floats<'_>, out: &mut [[f32; 16]]) => $crate::wide::wide::<_, $crate::wide::WideBf16>;
+                fn quantize_q8(x: &[f32], out: $crate::activations::QuantizedRowMut<'_>) => $crate::activations::quantize_q8;
+                fn quantize_q8k(x: &[f32], out: $crate::activations::QuantizedRowMut<'_>) => $crate::activations::quantize_q8k;
 
                 fn rms_norm(x: &mut [f32], weight: &[f32], eps: f32) => $crate::rows::rms_norm;
                 fn add(x: &mut [f32], y: &[f32]) => $crate::rows::add;
@@ -58,28 +46,8 @@ macro_rules! kernels {
                 fn attend_merge(totals: &mut [f32], states: &[f32], state_len: usize) => $crate::attention::merge;
                 fn attend_finish(totals: &[f32], out: &mut [f32], dim: usize) => $crate::attention::finish;
 
-                fn widen_f16(x: &[u8], out: &mut [f32]) => $crate::quantizers::widen_f16;
-                fn widen_bf16(x: &[u8], out: &mut [f32]) => $crate::quantizers::widen_bf16;
-                fn narrow_f16(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::narrow_f16;
-                fn narrow_bf16(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::narrow_bf16;
-                fn to_q4_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q4_0;
-                fn to_q4_1(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q4_1;
-                fn to_q5_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q5_0;
-                fn to_q5_1(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q5_1;
-                fn to_q8_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q8_0;
-                fn to_q2_k(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q2_k;
-                fn to_q3_k(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q3_k;
-                fn to_q4_k(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q4_k;
-                fn to_q5_k(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q5_k;
-                fn to_q6_k(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q6_k;
-                fn to_iq4_nl(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::iq4_nl;
-                fn to_iq4_xs(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::iq4_xs;
-                fn to_tq1_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::tq1_0;
-                fn to_tq2_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::tq2_0;
-                fn to_mxfp4(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::mxfp4;
-                fn to_nvfp4(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::nvfp4;
-                fn to_q1_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q1_0;
-                fn to_q2_0(weights: $crate::quantizers::Weights<'_>, out: &mut [u8]) => $crate::quantizers::q2_0;
+                fn widen_f16(x: &[u8], out: &mut [f32]) => $crate::formats::widen_f16;
+                fn widen_bf16(x: &[u8], out: &mut [f32]) => $crate::formats::widen_bf16;
 
                 fn read(x: &[u8]) -> u8 => $crate::limits::read;
                 fn multiply_floats(values: &[[f32; 16]; $crate::limits::VECTORS], weights: &[f32; 16], rounds: usize) -> f32 => $crate::limits::multiply_floats;
@@ -89,10 +57,21 @@ macro_rules! kernels {
 }
 pub(crate) use kernels;
 
+/// Multiplies 16 rows of quantized weights with tokens: `[token][row]` out.
+pub(crate) type QuantizedProduct = unsafe fn(Panel<'_>, QuantizedRows<'_>, &mut Tile, &mut [[f32; PANEL]]);
+/// The same for weights that are not quantized.
+pub(crate) type FloatProduct = unsafe fn(Panel<'_>, FloatRows<'_>, &mut [[f32; PANEL]]);
+/// Writes rows of weights as blocks.
+pub(crate) type Quantizer = unsafe fn(Weights<'_>, &mut [u8]);
+
 macro_rules! define_table {
     (; $($group:ident { $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? => $body:path;)* })*) => {
         /// One instruction set's kernels. Calling an entry requires the features of its instruction set.
         pub(crate) struct Table {
+            /// By type of weights, in the order of [`FORMATS`].
+            pub(crate) quantized_products: [Option<QuantizedProduct>; FORMATS.len()],
+            pub(crate) float_products: [Option<FloatProduct>; FORMATS.len()],
+            pub(crate) quantizers: [Option<Quantizer>; FORMATS.len()],
             $($(pub(crate) $name: unsafe fn($($ty),*) $(-> $ret)?,)*)*
         }
     };
@@ -103,6 +82,9 @@ kernels!(define_table);
 macro_rules! stamp {
     ($token:ident $attrs:tt ; $($group:ident { $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? => $body:path;)* })*) => {
         pub(crate) static TABLE: $crate::table::Table = $crate::table::Table {
+            quantized_products: $crate::formats::formats!([$crate::table::quantized_products], $token, $attrs),
+            float_products: $crate::formats::formats!([$crate::table::float_products], $token, $attrs),
+            quantizers: $crate::formats::formats!([$crate::table::quantizers], $token, $attrs),
             $($($name: {
                 $crate::table::shell! { $token $attrs fn $name($($arg: $ty),*) $(-> $ret)? => $body }
                 $name
@@ -121,6 +103,7 @@ macro_rules! stamp_products {
         others $others:tt
     ) => {
         pub(crate) static TABLE: $crate::table::Table = $crate::table::Table {
+            quantized_products: $crate::formats::formats!([$crate::table::quantized_products], $token, $attrs),
             $($name: {
                 $crate::table::shell! { $token $attrs fn $name($($arg: $ty),*) $(-> $ret)? => $body }
                 $name
@@ -131,6 +114,59 @@ macro_rules! stamp_products {
 }
 #[allow(unused_imports, reason = "on some architectures there is only the portable one")]
 pub(crate) use stamp_products;
+
+/// An array with the shell of each type's product, for types of quantized weights.
+macro_rules! quantized_products {
+    ($token:ident $attrs:tt ; $($ty:ident: $name:ident, $block:ident, $product:ident, $quantizer:ident;)*) => {
+        [$($crate::table::quantized_products!(@ $product $token $attrs $name $block)),*]
+    };
+    (@ blocks $token:ident $attrs:tt $name:ident $block:ident) => {
+        $crate::table::quantized_products!(@@ $token $attrs $name $crate::products::blocks::<_, qgguf_gguf::blocks::$block>)
+    };
+    (@ superblocks $token:ident $attrs:tt $name:ident $block:ident) => {
+        $crate::table::quantized_products!(@@ $token $attrs $name $crate::products::superblocks::<_, qgguf_gguf::blocks::$block>)
+    };
+    (@ $other:ident $token:ident $attrs:tt $name:ident $block:ident) => { None };
+    (@@ $token:ident $attrs:tt $name:ident $body:path) => {{
+        $crate::table::shell! { $token $attrs fn $name(
+            panel: $crate::layout::Panel<'_>, x: $crate::activations::QuantizedRows<'_>,
+            tile: &mut $crate::tile::Tile, out: &mut [[f32; $crate::layout::PANEL]]
+        ) => $body }
+        Some($name as $crate::table::QuantizedProduct)
+    }};
+}
+pub(crate) use quantized_products;
+
+/// As [`quantized_products`], for types of numbers.
+macro_rules! float_products {
+    ($token:ident $attrs:tt ; $($ty:ident: $name:ident, $block:ident, $product:ident, $quantizer:ident;)*) => {
+        [$($crate::table::float_products!(@ $product $token $attrs $name $block)),*]
+    };
+    (@ numbers $token:ident $attrs:tt $name:ident $block:ident) => {{
+        $crate::table::shell! { $token $attrs fn $name(
+            panel: $crate::layout::Panel<'_>, x: $crate::activations::FloatRows<'_>,
+            out: &mut [[f32; $crate::layout::PANEL]]
+        ) => $crate::float_products::floats::<_, qgguf_gguf::blocks::$block> }
+        Some($name as $crate::table::FloatProduct)
+    }};
+    (@ $other:ident $token:ident $attrs:tt $name:ident $block:ident) => { None };
+}
+pub(crate) use float_products;
+
+/// As [`quantized_products`], for what makes the types.
+macro_rules! quantizers {
+    ($token:ident $attrs:tt ; $($ty:ident: $name:ident, $block:ident, $product:ident, $quantizer:ident;)*) => {
+        [$($crate::table::quantizers!(@ $quantizer $token $attrs $name $block)),*]
+    };
+    (@ quantizer $token:ident $attrs:tt $name:ident $block:ident) => {{
+        $crate::table::shell! { $token $attrs fn $name(
+            weights: $crate::quantizers::Weights<'_>, out: &mut [u8]
+        ) => $crate::quantizers::quantize::<_, qgguf_gguf::blocks::$block> }
+        Some($name as $crate::table::Quantizer)
+    }};
+    (@ none $token:ident $attrs:tt $name:ident $block:ident) => { None };
+}
+pub(crate) use quantizers;
 
 macro_rules! shell {
     ($token:ident ($(#[$attr:meta])*) fn $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? => $body:path) => {

@@ -1,480 +1,209 @@
-//! Quantized weights times quantized activations, 16 rows at a time.
+//! Tiles: [`COLUMNS`] columns of a panel, unpacked from any quantized type, and what a type says of itself to be unpacked.
 //!
-//! 256 columns of 16 rows are unpacked once into a tile that stays in the L1 cache and meets every token. Rows are
-//! in lanes: a quad of four weights of each row meets four codes of a token, the same in all lanes, so no sum ever
-//! crosses lanes. Each output has one f32 accumulator that takes the blocks in ascending order:
-//! `acc = fma(d * d_a, sum, acc)`, then for formats with a minimum `acc = fma(m * d_a, sum of codes, acc)`.
+//! Bytes are gathered from 16 rows first and taken apart in the lanes afterwards, so every operation works on 16 rows at
+//! once. Quads of weights go to a [`Sink`] as they are unpacked: to a tile, or straight into the products of a single token.
+//!
+//! A tile has one *plane* of weights, or two, of low and of high nibbles, where an instruction set cannot add up whole
+//! signed bytes.
 
 use std::marker::PhantomData;
 
-use crate::quantize::Codes;
-use crate::simd::{Rows, Simd, quad};
-use crate::weights::{
-    self, COLUMNS, Format, Planes, Quad, Scales, Sink, Small, SmallScales, Super, Tile, chain_steps, offset,
-    planes,
-};
+use qgguf_gguf::blocks::Block;
 
-/// 16 rows of weights.
-#[derive(Clone, Copy)]
-pub(crate) struct Panel<'a> {
-    /// The rows, one after the other.
-    pub(crate) w: &'a [u8],
-    /// Weights in a row.
-    pub(crate) n_cols: usize,
-    /// What will be needed next, to be fetched meanwhile.
-    pub(crate) next: &'a [u8],
+use crate::bits::{bits, joined_bits, pair, signed_byte, splat_bytes, two_halves};
+use crate::layout::{COLUMNS, PanelRows, Quad};
+use crate::simd::Simd;
+
+/// What the bytes of unpacked weights are, before scales.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CodeRange {
+    /// `0..=max`, at most 127, and what is subtracted from them: a power of two where scales are whole numbers.
+    Unsigned { max: u8, offset: i32 },
+    /// `-128..=127`.
+    Signed,
 }
 
-/// Rows in a panel.
-pub(crate) const PANEL: usize = 16;
+/// [`COLUMNS`] columns of 16 rows, unpacked.
+#[repr(C, align(64))]
+pub(crate) struct Tile {
+    /// Quads of weights, or their low nibbles if there are two [`planes`].
+    pub(crate) w: [Quad; COLUMNS / 4],
+    /// Quads of the high nibbles, if there are two planes.
+    pub(crate) high: [Quad; COLUMNS / 4],
+    /// What they are multiplied by.
+    pub(crate) scales: Scales,
+}
 
-/// Bytes of a cache line.
-const LINE: usize = 64;
+/// Scales of a tile. Which parts are used depends on the format.
+#[repr(C, align(64))]
+pub(crate) struct Scales {
+    /// f32 scales, one for every [`BlockFormat::QUADS`] quads; the first is the scale of a superblock's scales.
+    pub(crate) d: [[f32; 16]; 16],
+    /// f32 minimums, one for every block; the first is the scale of a superblock's minimums.
+    pub(crate) m: [[f32; 16]; 8],
+    /// Whole scales, for every [`SuperblockFormat::QUADS`] quads, in the form of [`Simd::chain_scale`].
+    pub(crate) whole: [Quad; 16],
+    /// Pairs of `-offset * scale`, for groups of 16 columns.
+    pub(crate) offsets: [Quad; 8],
+    /// Pairs of whole minimums, for groups of 16 columns.
+    pub(crate) mins: [Quad; 8],
+}
 
-impl Panel<'_> {
-    /// Where 16 blocks are that will be needed in the place of block `i` of these rows, if they are of its format.
+impl Tile {
+    pub(crate) const EMPTY: Tile = Tile { w: [[0; 64]; 64], high: [[0; 64]; 64], scales: Scales::EMPTY };
+}
+
+/// What takes the quads of a block as they are unpacked: part of a tile, or a product with the only token.
+pub(crate) trait Sink<S: Simd> {
+    /// Takes quad `i`.
+    fn put(&mut self, s: S, i: usize, w: S::I32);
+}
+
+/// Where the quads of a format are stored.
+pub(crate) struct Planes<'a, F> {
+    w: &'a mut [Quad],
+    high: &'a mut [Quad],
+    format: PhantomData<F>,
+}
+
+impl<F: TileFormat> Planes<'_, F> {
+    /// Into the same quads of both planes.
     #[inline(always)]
-    fn next<B>(&self, i: usize) -> *const u8 {
-        self.next.as_ptr().wrapping_add(PANEL * size_of::<B>() * i)
+    pub(crate) fn new<'a>(w: &'a mut [Quad], high: &'a mut [Quad]) -> Planes<'a, F> {
+        Planes { w, high, format: PhantomData }
     }
 }
 
-/// Passes quads on, and fetches the 16 blocks at `next` bit by bit meanwhile: all at once, they would keep the loads of
-/// these quads waiting.
-struct Fetching<'s, B, K> {
-    next: *const u8,
-    sink: &'s mut K,
-    n_put: usize,
-    format: PhantomData<B>,
-}
-
-impl<'s, B, K> Fetching<'s, B, K> {
+impl<S: Simd, F: TileFormat> Sink<S> for Planes<'_, F> {
     #[inline(always)]
-    fn new(next: *const u8, sink: &'s mut K) -> Fetching<'s, B, K> {
-        Fetching { next, sink, n_put: 0, format: PhantomData }
-    }
-}
-
-impl<S: Simd, B: Format, K: Sink<S>> Sink<S> for Fetching<'_, B, K> {
-    #[inline(always)]
-    fn put(&mut self, s: S, i: usize, w: S::Lanes) {
-        let (lines, quads) = ((PANEL * size_of::<B>()).div_ceil(LINE), B::WEIGHTS / 4);
-        for line in self.n_put * lines / quads..(self.n_put + 1) * lines / quads {
-            s.prefetch(self.next.wrapping_add(LINE * line));
+    fn put(&mut self, s: S, i: usize, w: S::I32) {
+        let w = s.pinned(w);
+        if planes::<S>(F::CODES) == 1 {
+            return s.store_i32(w, &mut self.w[i]);
         }
-        self.n_put += 1;
-        self.sink.put(s, i, w);
+        s.store_i32(bits(s, w, 0, 15), &mut self.w[i]);
+        s.store_i32(bits(s, s.xor(w, splat_bytes(s, 128)), 4, 15), &mut self.high[i]);
     }
 }
 
-/// The parts of the codes of `T` tokens from `token` that meet columns from `column`.
-struct Block<'a, const T: usize> {
-    q: [&'a [i8; COLUMNS]; T],
-    /// Where these columns of each token are in all codes.
-    at: [usize; T],
-    codes: Codes<'a>,
+/// Where the scales of one block of 16 rows are unpacked to.
+pub(crate) struct BlockScales<'a> {
+    pub(crate) d: &'a mut [[f32; 16]],
+    pub(crate) m: &'a mut [f32; 16],
 }
 
-// Loops, because what `array::map` calls is not always inlined.
-impl<'a, const T: usize> Block<'a, T> {
-    #[inline(always)]
-    fn new(codes: Codes<'a>, token: usize, column: usize) -> Block<'a, T> {
-        let mut at = [0; T];
-        let mut q = [&[0; COLUMNS]; T];
-        for t in 0..T {
-            at[t] = codes.order.row(token + t) * codes.n_cols + column;
-            q[t] = codes.q[at[t]..][..COLUMNS].try_into().expect("padded");
-        }
-        Block { q, at, codes }
-    }
+/// A type of weights that tiles are unpacked from: what both kinds have.
+pub(crate) trait TileFormat: Block {
+    /// What the bytes are.
+    const CODES: CodeRange;
+    /// Quads per scale: 4 or 8.
+    const QUADS: usize = 8;
+    /// There are minimums.
+    const MIN: bool = false;
+}
 
-    /// `N` scales, one for every `size` columns.
-    #[inline(always)]
-    fn d<const N: usize>(&self, size: usize) -> [&'a [f32; N]; T] {
-        let mut d = [&[0.0; N]; T];
-        for (d, at) in d.iter_mut().zip(self.at) {
-            *d = self.codes.d[at / size..][..N].try_into().expect("padded");
-        }
-        d
-    }
+/// A type whose scales are f32: `(byte - offset) * d + m`. A block has 32 weights or a multiple of that, up to [`COLUMNS`], and
+/// each [`TileFormat::QUADS`] of it a scale, which may be the same number.
+pub(crate) trait BlockFormat: TileFormat {
+    /// Unpacks one block of 16 rows.
+    fn unpack<S: Simd>(s: S, rows: PanelRows<'_>, out: BlockScales<'_>, w: &mut impl Sink<S>);
+}
 
-    /// `N` sums of codes, one for every `size` columns.
-    #[inline(always)]
-    fn sums<const N: usize>(&self, size: usize) -> [&'a [i16; N]; T] {
-        let mut sums = [&[0; N]; T];
-        for (sums, at) in sums.iter_mut().zip(self.at) {
-            *sums = self.codes.sums[at / size..][..N].try_into().expect("padded");
-        }
-        sums
+/// A type whose scales are whole numbers: `d * scale * (byte - offset) - dmin * min`. A block has [`COLUMNS`] weights.
+pub(crate) trait SuperblockFormat: TileFormat {
+    /// Unpacks one block of 16 rows.
+    fn unpack<S: Simd>(s: S, rows: PanelRows<'_>, out: &mut Scales, w: &mut impl Sink<S>);
+}
+
+/// Planes of a tile. Signed bytes fill i16 with one step of a chain, so for chains in i16 their nibbles are apart.
+#[inline(always)]
+pub(crate) const fn planes<S: Simd>(codes: CodeRange) -> usize {
+    match codes {
+        CodeRange::Signed if S::WORD_CHAINS => 2,
+        _ => 1,
     }
 }
 
-/// Calls `$f::<S, B, T>` for as many tokens at a time as registers hold, then for the rest.
-macro_rules! by_tokens {
-    ($simd:ident, $f:ident::<$s:ident, $b:ident>($tile:expr, $codes:expr, $column:expr, $out:expr)) => {{
-        let n = $out.len();
-        let mut t = 0;
-        if $s::TOKENS >= 8 {
-            while n - t >= 8 {
-                $f::<$s, $b, 8>($simd, $tile, Block::new($codes, t, $column), &mut $out[t..t + 8]);
-                t += 8;
+/// What is subtracted from the bytes of a tile.
+#[inline(always)]
+pub(crate) const fn offset<S: Simd>(codes: CodeRange) -> i32 {
+    match codes {
+        CodeRange::Unsigned { offset, .. } => offset,
+        CodeRange::Signed if S::SIGNED_CHAINS && !S::WORD_CHAINS => 0,
+        CodeRange::Signed => 128,
+    }
+}
+
+/// Steps after which a chain must end.
+#[inline(always)]
+pub(crate) const fn chain_steps<S: Simd>(codes: CodeRange) -> usize {
+    match codes {
+        _ if !S::WORD_CHAINS => 64,
+        CodeRange::Signed => 32767 / (2 * 127 * 15),
+        // A step adds two products to an i16.
+        CodeRange::Unsigned { max, .. } => 32767 / (2 * 127 * max as usize),
+    }
+}
+
+impl Scales {
+    pub(crate) const EMPTY: Scales = Scales {
+        d: [[0.0; 16]; 16],
+        m: [[0.0; 16]; 8],
+        whole: [[0; 64]; 16],
+        offsets: [[0; 64]; 8],
+        mins: [[0; 64]; 8],
+    };
+
+    /// Sets the scale of group `g` of `B` and, from it, the offsets.
+    #[inline(always)]
+    pub(crate) fn set_scale<S: Simd, B: TileFormat>(&mut self, s: S, g: usize, scale: S::I32) {
+        s.store_i32(s.chain_scale(scale), &mut self.whole[g]);
+        let times = offset::<S>(B::CODES);
+        if times == 0 {
+            return;
+        }
+        // All offsets are powers of two.
+        let negative = s.sub_i32(s.splat_i32(0), s.shl(scale, times.trailing_zeros()));
+        if B::QUADS == 8 {
+            s.store_i32(pair(s, negative, negative), &mut self.offsets[g]);
+        } else if g.is_multiple_of(2) {
+            s.store_i32(pair(s, negative, s.splat_i32(0)), &mut self.offsets[g / 2]);
+        } else {
+            let low = s.load_i32(&self.offsets[g / 2]);
+            s.store_i32(s.or(low, s.shl(negative, 16)), &mut self.offsets[g / 2]);
+        }
+    }
+
+    /// Sets all scales of a format with groups of 16 from quads of signed bytes.
+    #[inline(always)]
+    pub(crate) fn set_scales<S: Simd, B: TileFormat>(&mut self, s: S, quads: [S::I32; 4]) {
+        for (q, v) in quads.into_iter().enumerate() {
+            for j in 0..4 {
+                self.set_scale::<S, B>(s, 4 * q + j, signed_byte(s, v, j));
             }
         }
-        while n - t >= 4 {
-            $codes.prefetch($simd, t + 4..n.min(t + 8), $column);
-            $f::<$s, $b, 4>($simd, $tile, Block::new($codes, t, $column), &mut $out[t..t + 4]);
-            t += 4;
-        }
-        if n - t >= 2 {
-            $f::<$s, $b, 2>($simd, $tile, Block::new($codes, t, $column), &mut $out[t..t + 2]);
-            t += 2;
-        }
-        if n > t {
-            $f::<$s, $b, 1>($simd, $tile, Block::new($codes, t, $column), &mut $out[t..t + 1]);
-        }
-    }};
-}
-
-/// The quads of a single token's weights meet it as they are unpacked, because one chain takes all of a scale.
-const fn in_registers<S: Simd, B: Format>() -> bool {
-    in_i32::<S, B>() || chain_steps::<S>(B::CODES) >= B::QUADS
-}
-
-/// That chain is in i32, not in i16: signed bytes meet a single token whole.
-const fn in_i32<S: Simd, B: Format>() -> bool {
-    planes::<S>(B::CODES) == 2
-}
-
-/// What is subtracted from the bytes that meet a single token.
-const fn token_offset<S: Simd, B: Format>() -> i32 {
-    if in_i32::<S, B>() { 0 } else { offset::<S>(B::CODES) }
-}
-
-/// The quads of a tile are signed.
-fn signed<S: Simd, B: Format>() -> bool {
-    B::CODES == weights::Codes::Signed && planes::<S>(B::CODES) == 1
-}
-
-/// `out[token][row]` for formats whose scales are f32.
-#[inline(always)]
-pub(crate) fn small<S: Simd, B: Small>(
-    s: S,
-    panel: Panel<'_>,
-    x: Codes<'_>,
-    tile: &mut Tile,
-    out: &mut [[f32; 16]],
-) {
-    let rows = Rows::new(panel.w, panel.w.len() / 16);
-    let (per_tile, quads) = (COLUMNS / B::WEIGHTS, B::WEIGHTS / 4);
-    let n_blocks = panel.n_cols / B::WEIGHTS;
-    let n_tiles = n_blocks.div_ceil(per_tile);
-    out.fill([0.0; 16]);
-    for i in 0..n_tiles {
-        let n = per_tile.min(n_blocks - i * per_tile);
-        let rows = |b: usize| rows.block((i * per_tile + b) * size_of::<B>(), size_of::<B>());
-        let next = |b: usize| panel.next::<B>(i * per_tile + b);
-        if let ([out], true) = (&mut *out, in_registers::<S, B>()) {
-            for b in 0..n {
-                let x = Block::new(x, 0, i * COLUMNS + b * B::WEIGHTS);
-                small_token::<S, B>(s, rows(b), next(b), x, out);
-            }
-            continue;
-        }
-        let scales = quads / B::QUADS;
-        for b in 0..n {
-            let out = SmallScales {
-                d: &mut tile.scales.d[scales * b..scales * (b + 1)],
-                m: &mut tile.scales.m[b % 8],
-            };
-            let at = quads * b..quads * (b + 1);
-            let mut planes = Planes::<B>::new(&mut tile.w[at.clone()], &mut tile.high[at]);
-            B::unpack(s, rows(b), out, &mut Fetching::<B, _>::new(next(b), &mut planes));
-        }
-        let tile = (&*tile, n * scales);
-        by_tokens!(s, small_tokens::<S, B>(tile, x, i * COLUMNS, out));
     }
-}
 
-#[inline(always)]
-fn small_tokens<S: Simd, B: Small, const T: usize>(
-    s: S,
-    (tile, n_scales): (&Tile, usize),
-    x: Block<'_, T>,
-    out: &mut [[f32; 16]],
-) {
-    let out: &mut [[f32; 16]; T] = out.try_into().expect("T tokens");
-    let mut acc = [s.splat(0.0); T];
-    for t in 0..T {
-        acc[t] = s.load(&out[t]);
-    }
-    assert!(n_scales <= 64 / B::QUADS);
-    for i in 0..n_scales {
-        let first = i * B::QUADS;
-        // The high nibbles come first, and count 16 times.
-        let times = if planes::<S>(B::CODES) == 2 { 8 } else { offset::<S>(B::CODES) };
-        let mut sums = small_starts::<S, B, T>(s, &x, first, times);
-        if planes::<S>(B::CODES) == 2 {
-            small_chains::<S, B, T>(s, &tile.high, &x, first, &mut sums);
-            for sum in &mut sums {
-                *sum = s.shl(*sum, 4);
-            }
-        }
-        small_chains::<S, B, T>(s, &tile.w, &x, first, &mut sums);
-        small_scaled::<S, B, T>(s, &tile.scales.d[i], &tile.scales.m[first / 8], &x, first, sums, &mut acc);
-    }
-    for (acc, out) in acc.into_iter().zip(out) {
-        s.store(acc, out);
-    }
-}
-
-/// Adds the products of the quads of a scale, from `first`.
-#[inline(always)]
-fn small_chains<S: Simd, B: Small, const T: usize>(
-    s: S,
-    w: &[Quad; COLUMNS / 4],
-    x: &Block<'_, T>,
-    first: usize,
-    sums: &mut [S::Lanes; T],
-) {
-    for from in (first..first + B::QUADS).step_by(chain_steps::<S>(B::CODES)) {
-        let to = (from + chain_steps::<S>(B::CODES)).min(first + B::QUADS);
-        let mut chain = [s.splat_lanes(0); T];
-        for t in 0..T {
-            chain[t] = s.chain_start(sums[t]);
-        }
-        s.chains(signed::<S, B>(), &w[from..to], from, &x.q, &mut chain);
-        for t in 0..T {
-            sums[t] = s.chain_end(sums[t], chain[t]);
-        }
-    }
-}
-
-/// [`small_tokens`] for a single token and one block: its weights need no tile.
-#[inline(always)]
-fn small_token<S: Simd, B: Small>(
-    s: S,
-    rows: Rows<'_>,
-    next: *const u8,
-    x: Block<'_, 1>,
-    out: &mut [f32; 16],
-) {
-    let n_scales = B::WEIGHTS / 4 / B::QUADS;
-    let zero = s.splat_lanes(0);
-    let mut starts = [[zero]; 16];
-    for (i, start) in starts[..n_scales].iter_mut().enumerate() {
-        *start = small_starts::<S, B, 1>(s, &x, i * B::QUADS, token_offset::<S, B>());
-    }
-    let mut sums = starts;
-    for sum in &mut sums[..n_scales] {
-        sum[0] = if in_i32::<S, B>() { sum[0] } else { s.chain_start(sum[0]) };
-    }
-    let mut chains = Chains::<S, B> { q: x.q, sums, format: PhantomData };
-    let mut scales = Scales::EMPTY;
-    let (d, m) = (&mut scales.d[..n_scales], &mut scales.m[0]);
-    B::unpack(s, rows, SmallScales { d, m }, &mut Fetching::<B, _>::new(next, &mut chains));
-    let mut acc = [s.load(out)];
-    for (i, start) in starts[..n_scales].iter().enumerate() {
-        let sum = chains.sums[i][0];
-        let sums = [if in_i32::<S, B>() { sum } else { s.chain_end(start[0], sum) }];
-        small_scaled::<S, B, 1>(s, &scales.d[i], &scales.m[0], &x, i * B::QUADS, sums, &mut acc);
-    }
-    s.store(acc[0], out);
-}
-
-/// What the sums of the scale of quads from `first` begin with: `times`, which is subtracted from the bytes.
-#[inline(always)]
-fn small_starts<S: Simd, B: Small, const T: usize>(
-    s: S,
-    x: &Block<'_, T>,
-    first: usize,
-    times: i32,
-) -> [S::Lanes; T] {
-    let mut starts = [s.splat_lanes(0); T];
-    if times != 0 {
-        let sum_a = x.sums::<8>(32);
-        for t in 0..T {
-            // Sums are of 32 codes; a scale of fewer has its own.
-            let sum = match B::QUADS {
-                8 => i32::from(sum_a[t][first / 8]),
-                quads => x.q[t][4 * first..4 * (first + quads)].iter().map(|&q| i32::from(q)).sum(),
-            };
-            starts[t] = s.splat_lanes(-times * sum);
-        }
-    }
-    starts
-}
-
-/// Adds the sums of the scale `d` and the minimum `m` of quads from `first` to the results.
-#[inline(always)]
-fn small_scaled<S: Simd, B: Small, const T: usize>(
-    s: S,
-    d: &[f32; 16],
-    m: &[f32; 16],
-    x: &Block<'_, T>,
-    first: usize,
-    sums: [S::Lanes; T],
-    acc: &mut [S::F32; T],
-) {
-    let (d_a, sum_a) = (x.d::<8>(32), x.sums::<8>(32));
-    let b = first / 8;
-    let d = s.load(d);
-    for t in 0..T {
-        let scale = s.mul(d, s.splat(d_a[t][b]));
-        acc[t] = s.mul_add(scale, s.lanes_to_f32(sums[t]), acc[t]);
-    }
-    if B::MIN {
-        let m = s.load(m);
-        for t in 0..T {
-            let scale = s.mul(m, s.splat(d_a[t][b]));
-            acc[t] = s.mul_add(scale, s.splat(f32::from(sum_a[t][b])), acc[t]);
-        }
-    }
-}
-
-/// `out[token][row]` for formats whose scales are whole numbers.
-#[inline(always)]
-pub(crate) fn superblocks<S: Simd, B: Super>(
-    s: S,
-    panel: Panel<'_>,
-    x: Codes<'_>,
-    tile: &mut Tile,
-    out: &mut [[f32; 16]],
-) {
-    let rows = Rows::new(panel.w, panel.w.len() / 16);
-    let n_blocks = panel.n_cols / COLUMNS;
-    out.fill([0.0; 16]);
-    for i in 0..n_blocks {
-        let next = panel.next::<B>(i);
-        let rows = rows.block(i * size_of::<B>(), size_of::<B>());
-        if let ([out], true) = (&mut *out, in_registers::<S, B>()) {
-            super_token::<S, B>(s, rows, next, Block::new(x, 0, i * COLUMNS), out);
-            continue;
-        }
-        let mut planes = Planes::<B>::new(&mut tile.w, &mut tile.high);
-        B::unpack(s, rows, &mut tile.scales, &mut Fetching::<B, _>::new(next, &mut planes));
-        by_tokens!(s, super_tokens::<S, B>(&*tile, x, i * COLUMNS, out));
-    }
-}
-
-/// The chains of one token, continued with quads as they are unpacked.
-struct Chains<'a, S: Simd, B> {
-    q: [&'a [i8; COLUMNS]; 1],
-    /// One for each scale.
-    sums: [[S::Lanes; 1]; 16],
-    format: PhantomData<B>,
-}
-
-impl<S: Simd, B: Format> Sink<S> for Chains<'_, S, B> {
+    /// Scales, minimums and their factors of [`BlockQ4K`] and [`BlockQ5K`], from their first 16 bytes.
     #[inline(always)]
-    fn put(&mut self, s: S, i: usize, w: S::Lanes) {
-        let signed = S::SIGNED_CHAINS && B::CODES == weights::Codes::Signed;
-        let sum = &mut self.sums[i / B::QUADS][0];
-        let a = quad(self.q[0], i);
-        *sum = s.here(if signed { s.chain_signed(*sum, w, a) } else { s.chain(*sum, w, a) });
-    }
-}
-
-/// [`super_tokens`] for a single token: its weights need no tile.
-#[inline(always)]
-fn super_token<S: Simd, B: Super>(
-    s: S,
-    rows: Rows<'_>,
-    next: *const u8,
-    x: Block<'_, 1>,
-    out: &mut [f32; 16],
-) {
-    let zero = s.splat_lanes(0);
-    let sums = [[if in_i32::<S, B>() { zero } else { s.chain_start(zero) }]; 16];
-    let mut chains = Chains::<S, B> { q: x.q, sums, format: PhantomData };
-    let mut scales = Scales::EMPTY;
-    B::unpack(s, rows, &mut scales, &mut Fetching::<B, _>::new(next, &mut chains));
-    let mut sums = [zero];
-    for g in 0..64 / B::QUADS {
-        let (chain, scale) = (chains.sums[g][0], s.lanes(&scales.whole[g]));
-        sums[0] = match in_i32::<S, B>() {
-            true => s.wide_scaled(sums[0], chain, scale),
-            false => s.chain_scaled(sums[0], chain, scale),
-        };
-    }
-    scaled::<S, B, 1>(s, &scales, &x, sums, token_offset::<S, B>(), std::array::from_mut(out));
-}
-
-#[inline(always)]
-fn super_tokens<S: Simd, B: Super, const T: usize>(
-    s: S,
-    tile: &Tile,
-    x: Block<'_, T>,
-    out: &mut [[f32; 16]],
-) {
-    let out: &mut [[f32; 16]; T] = out.try_into().expect("T tokens");
-    let zero = s.splat_lanes(0);
-    let mut sums = [zero; T];
-    if planes::<S>(B::CODES) == 2 {
-        super_chains::<S, B, T>(s, &tile.high, &tile.scales, &x, &mut sums);
-        for sum in &mut sums {
-            *sum = s.shl(*sum, 4);
+    pub(crate) fn set_six_bit_scales<S: Simd, B: TileFormat>(
+        &mut self,
+        s: S,
+        [d, low, mid, high]: [S::I32; 4],
+    ) {
+        two_halves(s, d, &mut self.d[0], &mut self.m[0]);
+        let scales = [bits(s, low, 0, 63), joined_bits(s, high, 0, low, 6)];
+        let mins = [bits(s, mid, 0, 63), joined_bits(s, high, 4, mid, 6)];
+        for g in 0..8 {
+            self.set_scale::<S, B>(s, g, signed_byte(s, scales[g / 4], g % 4));
+            let min = signed_byte(s, mins[g / 4], g % 4);
+            s.store_i32(pair(s, min, min), &mut self.mins[g]);
         }
     }
-    super_chains::<S, B, T>(s, &tile.w, &tile.scales, &x, &mut sums);
-    scaled::<S, B, T>(s, &tile.scales, &x, sums, offset::<S>(B::CODES), out);
-}
 
-/// Adds the products of a superblock's quads, times their scales.
-#[inline(always)]
-fn super_chains<S: Simd, B: Super, const T: usize>(
-    s: S,
-    w: &[Quad; COLUMNS / 4],
-    scales: &Scales,
-    x: &Block<'_, T>,
-    sums: &mut [S::Lanes; T],
-) {
-    let steps = chain_steps::<S>(B::CODES).min(B::QUADS);
-    s.scaled_chains(signed::<S, B>(), w, &x.q, &scales.whole[..64 / B::QUADS], steps, sums);
-}
-
-/// Adds a superblock's sums, of bytes from which `offset` is to be subtracted, to the results of `T` tokens.
-#[inline(always)]
-fn scaled<S: Simd, B: Super, const T: usize>(
-    s: S,
-    scales: &Scales,
-    x: &Block<'_, T>,
-    mut sums: [S::Lanes; T],
-    offset: i32,
-    out: &mut [[f32; 16]; T],
-) {
-    let (d_a, sum_a) = (x.d::<1>(256), x.sums::<16>(16));
-    if offset != 0 {
-        pairs(s, &scales.offsets, sum_a, &mut sums);
-    }
-    let d = s.load(&scales.d[0]);
-    let mut acc = [d; T];
-    for t in 0..T {
-        let scale = s.mul(d, s.splat(d_a[t][0]));
-        acc[t] = s.mul_add(scale, s.lanes_to_f32(sums[t]), s.load(&out[t]));
-    }
-    if B::MIN {
-        let mut mins = [s.splat_lanes(0); T];
-        pairs(s, &scales.mins, sum_a, &mut mins);
-        let dmin = s.load(&scales.m[0]);
-        for t in 0..T {
-            let scale = s.sub(s.splat(0.0), s.mul(dmin, s.splat(d_a[t][0])));
-            acc[t] = s.mul_add(scale, s.lanes_to_f32(mins[t]), acc[t]);
-        }
-    }
-    for (acc, out) in acc.into_iter().zip(out) {
-        s.store(acc, out);
-    }
-}
-
-/// Adds the products of offsets or minimums and the sums of codes that they belong to.
-#[inline(always)]
-fn pairs<S: Simd, const T: usize>(s: S, w: &[Quad; 8], codes: [&[i16; 16]; T], sums: &mut [S::Lanes; T]) {
-    for (p, w) in w.iter().enumerate() {
-        let w = s.lanes(w);
-        // By index: a zip is not always inlined.
-        for t in 0..T {
-            let (low, high) = (codes[t][2 * p] as u16, codes[t][2 * p + 1] as u16);
-            sums[t] = s.dot_pairs(sums[t], w, (u32::from(high) << 16 | u32::from(low)) as i32);
-        }
+    /// The scale of the scales, half-precision in the low half of each lane.
+    #[inline(always)]
+    pub(crate) fn set_d<S: Simd>(&mut self, s: S, d: S::I32) {
+        s.store(s.halves(d), &mut self.d[0]);
     }
 }

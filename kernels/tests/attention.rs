@@ -5,8 +5,7 @@ use qgguf_kernels::{
     RopeParams, RopeTable, Span,
 };
 
-mod common;
-use common::{Random, assert_same_bits};
+use qgguf_testing::{Random, assert_same_bits};
 
 /// What attention over some keys and values is made of.
 struct Case {

@@ -1,46 +1,13 @@
 //! Every kernel on every instruction set of this CPU: right, and the same bits everywhere.
 
-use std::path::{Path, PathBuf};
-
 use qgguf_gguf::GgmlType;
 use qgguf_gguf::dequantize::dequantize_row;
 use qgguf_kernels::{Compute, Isa, IsaError, Kernels, MatmulJob, Matrix, sin_cos};
+use qgguf_testing::{Random, assert_same_bits, f32s, fixtures, ulps};
 
-mod common;
-use common::{Random, assert_same_bits, ulps};
-
-/// The folder of reference data, or `None` with a visible note; its absence fails in CI.
-fn fixtures(test: &str) -> Option<PathBuf> {
-    let dir = std::env::var_os("QGGUF_FIXTURES")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures"), PathBuf::from);
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    assert!(std::env::var_os("CI").is_none(), "no fixtures at {}", dir.display());
-    eprintln!("SKIPPED {test}: no fixtures at {}", dir.display());
-    None
-}
-
-const TYPES: [GgmlType; 19] = {
-    use GgmlType::*;
-    [
-        F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, TQ1_0,
-        TQ2_0, MXFP4, NVFP4,
-    ]
-};
-
-/// Where the half-precision scales of a block are.
-fn scale_fields(ty: GgmlType) -> &'static [usize] {
-    match ty {
-        GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 | GgmlType::IQ4_NL | GgmlType::IQ4_XS => &[0],
-        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
-        GgmlType::Q2_K => &[80, 82],
-        GgmlType::Q3_K => &[108],
-        GgmlType::Q6_K => &[208],
-        GgmlType::TQ1_0 => &[52],
-        GgmlType::TQ2_0 => &[64],
-        _ => &[],
-    }
+/// The types of weights that there are kernels for.
+fn types() -> impl Iterator<Item = GgmlType> {
+    GgmlType::all().filter(|&ty| Matrix::supports(ty))
 }
 
 /// Random blocks; with `tame` scales are ordinary numbers, else any bits.
@@ -50,7 +17,7 @@ fn weights(random: &mut Random, ty: GgmlType, n: usize, tame: bool) -> Vec<u8> {
         return bytes;
     }
     for block in bytes.chunks_exact_mut(ty.block_bytes()) {
-        for &at in scale_fields(ty) {
+        for &at in ty.half_fields() {
             block[at..at + 2].copy_from_slice(&half::f16::from_f32(random.f32() * 0.1).to_le_bytes());
         }
         match ty {
@@ -78,7 +45,7 @@ fn product(isa: Isa, n_threads: usize, ty: GgmlType, w: &[u8], x: &[f32], n_cols
 #[test]
 fn products_are_the_same_bits_on_every_instruction_set_and_thread_count() {
     let mut random = Random(1);
-    for ty in TYPES {
+    for ty in types() {
         for (n_cols, n_rows) in [(256, 1), (256, 7), (768, 33)] {
             for tame in [true, false] {
                 let w = weights(&mut random, ty, n_cols * n_rows, tame);
@@ -113,7 +80,7 @@ fn products_are_the_same_bits_on_every_instruction_set_and_thread_count() {
 #[test]
 fn a_batch_gives_the_bits_of_its_tokens_one_by_one() {
     let mut random = Random(2);
-    for ty in TYPES {
+    for ty in types() {
         let (n_cols, n_rows) = (512, 10);
         let w = weights(&mut random, ty, n_cols * n_rows, true);
         for n_tokens in [2, 3, 5, 8, 17, 130] {
@@ -131,11 +98,8 @@ fn a_batch_gives_the_bits_of_its_tokens_one_by_one() {
 fn products_are_near_the_exact_ones() {
     let Some(dir) = fixtures("products_are_near_the_exact_ones") else { return };
     let read = |name: &str| std::fs::read(dir.join("quant").join(name)).unwrap();
-    let floats = |bytes: Vec<u8>| -> Vec<f32> {
-        bytes.as_chunks::<4>().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
-    };
-    let x = floats(read("act.f32.bin"));
-    for ty in TYPES.into_iter().filter(|&ty| ty != GgmlType::F32) {
+    let x = f32s(&read("act.f32.bin"));
+    for ty in types().filter(|&ty| ty != GgmlType::F32) {
         let w = read(&format!("{}.bin", ty.name().to_uppercase()));
         let mut exact = vec![0.0; 21 * 1024];
         dequantize_row(ty, &w, &mut exact).unwrap();
@@ -161,7 +125,7 @@ fn products_are_near_the_exact_ones() {
 #[test]
 fn integer_products_are_exact() {
     let mut random = Random(3);
-    for ty in TYPES.into_iter().skip(3) {
+    for ty in types().filter(|ty| ty.block_size() > 1) {
         let (n_cols, n_rows) = (1024, 6);
         let w = weights(&mut random, ty, n_cols * n_rows, true);
         let x = random.f32s(n_cols);
@@ -312,7 +276,7 @@ fn row_operations_are_right_and_the_same_bits() {
 fn matrices_that_cannot_be_used_are_refused() {
     let refused =
         |ty, n_cols, n_rows, n| Matrix::new(ty, n_cols, n_rows, &vec![0; n]).unwrap_err().to_string();
-    assert_eq!(refused(GgmlType::IQ2_XS, 256, 1, 74), "there is no matrix kernel for type iq2_xs");
+    assert_eq!(refused(GgmlType::I16, 37, 1, 74), "there is no matrix kernel for type i16");
     assert_eq!(refused(GgmlType::Q4_0, 32, 2, 18), "2 rows of 32 weights of type q4_0 do not take 18 bytes");
     assert_eq!(refused(GgmlType::Q4_0, 33, 1, 18), "1 rows of 33 weights of type q4_0 do not take 18 bytes");
     assert_eq!(refused(GgmlType::F32, 1, 0, 0), "0 rows of 1 weights of type f32 do not take 0 bytes");

@@ -1,32 +1,16 @@
 //! Quantizing on every instruction set of this CPU: ggml's bytes, and the same bytes everywhere.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use qgguf_gguf::GgmlType;
 use qgguf_gguf::dequantize::dequantize_row;
 use qgguf_kernels::{Isa, Kernels, QuantizeError, quantizable};
-
-mod common;
-use common::{Random, assert_same_bits};
+use qgguf_testing::{Random, assert_same_bits, f32s, fixtures};
 
 const N_COLS: usize = 1024;
 
-/// Where the bytes of every type are, or `None` with a visible note; their absence fails in CI.
-fn fixtures(test: &str) -> Option<PathBuf> {
-    let dir = std::env::var_os("QGGUF_FIXTURES")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures"), PathBuf::from)
-        .join("quant");
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    assert!(std::env::var_os("CI").is_none(), "no fixtures at {}", dir.display());
-    eprintln!("SKIPPED {test}: no fixtures at {}", dir.display());
-    None
-}
-
 fn floats(path: &Path) -> Vec<f32> {
-    let bytes = std::fs::read(path).unwrap();
-    bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
+    f32s(&std::fs::read(path).unwrap())
 }
 
 fn quantized(
@@ -60,6 +44,7 @@ fn assert_same_blocks(ty: GgmlType, a: &[u8], b: &[u8], what: &str) {
 #[test]
 fn blocks_are_the_reference_s() {
     let Some(dir) = fixtures("blocks_are_the_reference_s") else { return };
+    let dir = dir.join("quant");
     let x = floats(&dir.join("input.f32.bin"));
     let importance = floats(&dir.join("imatrix.f32.bin"));
     let mut cases = 0;

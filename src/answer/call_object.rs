@@ -124,12 +124,11 @@ impl CallObject {
     }
 
     fn push_value(&mut self, place: Place, c: char, tools: &Tools, out: &mut Out) -> Result<(), Malformed> {
-        if self.key == Key::Arguments && place == Place::Value && c == '{' && self.json.depth() == 2 {
-            if let Some(name) = self.name.take() {
-                self.announce(&name, tools, out)?;
-                self.name = Some(name);
-                self.arguments = Arguments::Streaming;
-            }
+        let begins =
+            self.key == Key::Arguments && place == Place::Value && c == '{' && self.json.depth() == 2;
+        if begins && let Some(name) = &self.name {
+            self.announce(name, tools, out)?;
+            self.arguments = Arguments::Streaming;
         }
         let streaming = self.key == Key::Arguments && matches!(self.arguments, Arguments::Streaming);
         push_escaped(&mut self.value, place, c);

@@ -72,8 +72,11 @@ impl Notation for Mistral {
     }
 }
 
-/// The length of the header up to its `[ARGS]`, the name, and the id if there is one; `None` if it is not complete.
-fn header(text: &str) -> Result<Option<(usize, &str, Option<&str>)>, Malformed> {
+/// Length of a header, the name in it, and the id if there is one.
+type Header<'t> = (usize, &'t str, Option<&'t str>);
+
+/// The header up to its `[ARGS]`; `None` if it is not complete.
+fn header(text: &str) -> Result<Option<Header<'_>>, Malformed> {
     let Some(end) = text.find(ARGS) else {
         let hopeless = text.len() > MAX_HEADER + ARGS.len() || text.contains(['{', '\n']);
         return if hopeless { Err(Malformed) } else { Ok(None) };

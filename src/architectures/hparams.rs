@@ -67,11 +67,16 @@ impl Hparams {
             .ok_or_else(|| LoadError::MissingKey { key: key("attention.head_count") })?;
         let n_head_kv = per_layer("attention.head_count_kv")?.unwrap_or_else(|| n_head.clone());
         for (il, (&n_head, &n_head_kv)) in n_head.iter().zip(&n_head_kv).enumerate() {
-            if n_head == 0 || n_head_kv == 0 || n_head % n_head_kv != 0 {
+            for (name, n) in [("attention.head_count", n_head), ("attention.head_count_kv", n_head_kv)] {
+                if n == 0 {
+                    return Err(LoadError::value(&key(name), format!("0 in layer {il}"), "at least 1"));
+                }
+            }
+            if n_head % n_head_kv != 0 {
                 return Err(LoadError::value(
                     &key("attention.head_count"),
                     format!("{n_head} query and {n_head_kv} key/value heads in layer {il}"),
-                    "at least one, query heads a multiple of key/value heads",
+                    "query heads a multiple of key/value heads",
                 ));
             }
         }
@@ -142,19 +147,37 @@ impl Hparams {
         1.0 / (self.head_dim_k as f32).sqrt()
     }
 
-    /// The rotary embedding that the `rope.*` keys describe.
-    ///
-    /// YaRN keeps its magnitude `1 + 0.1 ln(factor)` net of what the rotation itself applies, so the stored
-    /// factor divides that out again, as llama.cpp does.
+    /// The rotary embedding that the `rope.*` keys describe, as llama.cpp reads them for most architectures: of YaRN's
+    /// keys the factor and the original context count, and `rope.scaling.attn_factor`; it bends between wave lengths that
+    /// fit 32 times and once into that context, and its magnitude is `1 + 0.1 ln(factor)`. What a file says beyond that
+    /// (`yarn_attn_factor`, `yarn_beta_fast`, …) is not looked at.
     pub fn rope(&self, metadata: &Metadata) -> Result<RopeParams, LoadError> {
-        let f32_or = |name: &str, default: f32| -> Result<f32, LoadError> {
-            let key = self.key(name);
-            let value = metadata.f32(&key)?.unwrap_or(default);
-            if !value.is_finite() {
-                return Err(LoadError::value(&key, value, "a finite number"));
-            }
-            Ok(value)
+        self.rope_with(metadata, &Yarn::default())
+    }
+
+    /// [`Hparams::rope`] for the architectures of which llama.cpp also reads `yarn_beta_fast`, `yarn_beta_slow` and
+    /// `yarn_log_multiplier`.
+    pub fn rope_with_yarn_keys(&self, metadata: &Metadata) -> Result<RopeParams, LoadError> {
+        let default = Yarn::default();
+        let yarn = Yarn {
+            beta_fast: self.finite(metadata, "rope.scaling.yarn_beta_fast", default.beta_fast)?,
+            beta_slow: self.finite(metadata, "rope.scaling.yarn_beta_slow", default.beta_slow)?,
+            log_multiplier: self.finite(metadata, "rope.scaling.yarn_log_multiplier", 0.0)?,
         };
+        self.rope_with(metadata, &yarn)
+    }
+
+    /// A key that holds a finite number.
+    fn finite(&self, metadata: &Metadata, name: &str, default: f32) -> Result<f32, LoadError> {
+        let key = self.key(name);
+        match metadata.f32(&key)?.unwrap_or(default) {
+            value if value.is_finite() => Ok(value),
+            value => Err(LoadError::value(&key, value, "a finite number")),
+        }
+    }
+
+    fn rope_with(&self, metadata: &Metadata, yarn: &Yarn) -> Result<RopeParams, LoadError> {
+        let f32_or = |name: &str, default: f32| self.finite(metadata, name, default);
         let n_dims_key = self.key("rope.dimension_count");
         let n_dims = metadata.u32(&n_dims_key)?.map_or(self.head_dim_k, |v| v as usize);
         if n_dims == 0 || n_dims % 2 != 0 || n_dims > self.head_dim_k {
@@ -177,18 +200,15 @@ impl Hparams {
         let n_ctx_orig = metadata
             .u32(&self.key("rope.scaling.original_context_length"))?
             .map_or(self.n_ctx_train, |v| v as usize);
-        let mut ext_factor = f32_or("rope.scaling.yarn_ext_factor", -1.0)?;
-        if ext_factor < 0.0 {
-            ext_factor = if scaling == "yarn" { 1.0 } else { 0.0 };
-        }
-        let mut attn_factor = f32_or("rope.scaling.yarn_attn_factor", 1.0)?;
-        if ext_factor != 0.0 {
-            let log_multiplier = f32_or("rope.scaling.yarn_log_multiplier", 0.0)?;
+        let ext_factor = if scaling == "yarn" { 1.0 } else { 0.0 };
+        let mut attn_factor = 1.0;
+        if scaling == "yarn" {
             let magnitude = |k: f32| if factor <= 1.0 { 1.0 } else { 0.1 * k * ln(factor) + 1.0 };
             attn_factor = magnitude(1.0);
-            if log_multiplier != 0.0 {
-                attn_factor /= magnitude(log_multiplier);
+            if yarn.log_multiplier != 0.0 {
+                attn_factor /= magnitude(yarn.log_multiplier);
             }
+            // The rotation itself applies this.
             attn_factor /= 1.0 + 0.1 * ln(factor);
         }
         Ok(RopeParams {
@@ -197,12 +217,28 @@ impl Hparams {
             freq_scale: 1.0 / factor,
             ext_factor,
             attn_factor: attn_factor * f32_or("rope.scaling.attn_factor", 1.0)?,
-            beta_fast: f32_or("rope.scaling.yarn_beta_fast", 32.0)?,
-            beta_slow: f32_or("rope.scaling.yarn_beta_slow", 1.0)?,
+            beta_fast: yarn.beta_fast,
+            beta_slow: yarn.beta_slow,
             n_ctx_orig,
             factors: None,
             long_factors: None,
         })
+    }
+}
+
+/// How YaRN is tuned beyond its factor.
+struct Yarn {
+    /// Waves that fit so often into the original context are left as they are, …
+    beta_fast: f32,
+    /// … and those that fit so seldom are stretched.
+    beta_slow: f32,
+    /// Weakens the magnitude, unless it is 0.
+    log_multiplier: f32,
+}
+
+impl Default for Yarn {
+    fn default() -> Yarn {
+        Yarn { beta_fast: 32.0, beta_slow: 1.0, log_multiplier: 0.0 }
     }
 }
 

@@ -35,8 +35,13 @@ pub(super) fn load(l: &mut Loader<'_>) -> Result<Box<dyn Architecture>, LoadErro
 impl Llama {
     /// Also the base of the families that differ from llama by a constant or two.
     pub(super) fn load(l: &mut Loader<'_>) -> Result<Llama, LoadError> {
+        let rope = l.hparams().rope(l.metadata())?;
+        Llama::load_with(l, rope)
+    }
+
+    /// [`Llama::load`] with another rotary embedding.
+    pub(super) fn load_with(l: &mut Loader<'_>, mut rope: RopeParams) -> Result<Llama, LoadError> {
         let hp = l.hparams().clone();
-        let mut rope = hp.rope(l.metadata())?;
         rope.factors = l.vector_opt("rope_freqs.weight", rope.n_dims / 2)?;
         let scale = l.metadata().f32(&hp.key("attention.scale"))?.filter(|&scale| scale != 0.0);
         Ok(Llama {

@@ -9,12 +9,11 @@ use super::program::{add_operators, float};
 use super::python::{JsonStyle, json_of, pay_for_bytes, str_of};
 use super::{Raised, methods};
 
-/// The environment in which templates run, with the budget of one rendering.
-pub(super) fn environment(fuel: u64) -> Environment<'static> {
+/// The environment in which templates run. Each rendering sets its own budget.
+pub(super) fn environment() -> Environment<'static> {
     let mut env = Environment::new();
     env.set_undefined_behavior(UndefinedBehavior::Lenient);
     env.set_debug(false);
-    env.set_fuel(Some(fuel));
     env.set_unknown_method_callback(methods::call);
     env.set_formatter(|out, state, value| {
         // Plain text is the common case and needs no copy.

@@ -46,6 +46,10 @@ impl TemplateError {
         TemplateError { kind: TemplateErrorKind::Limit, line, detail }
     }
 
+    pub(super) fn render(detail: String) -> TemplateError {
+        TemplateError { kind: TemplateErrorKind::Render, line: None, detail }
+    }
+
     pub(super) fn syntax(line: Option<usize>, detail: &str) -> TemplateError {
         TemplateError { kind: TemplateErrorKind::Syntax, line, detail: format!("syntax error: {detail}") }
     }

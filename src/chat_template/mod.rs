@@ -4,8 +4,13 @@
 //! `transformers` does, byte for byte, or fails with the line: a prompt that differs silently makes a model worse
 //! without anybody noticing. (Known to differ silently: `varargs` and `kwargs` in macros and attributes that Python
 //! objects have besides their items, such as `i.real` or `d.items` without a call, are undefined here.) Templates come from strangers, so a rendering has a budget of steps and bytes, and runs
-//! on a thread of its own with a large stack.
+//! on a thread with a large stack.
+//!
+//! Clients send what a template may not take: arguments as text, content in parts, a system message, ids of another
+//! family. [`ChatTemplate::prompt`] adapts all that to what the template can do, its [`Capabilities`].
 
+mod adapt;
+mod capabilities;
 mod clock;
 mod environment;
 mod error;
@@ -14,16 +19,20 @@ mod methods;
 mod program;
 mod python;
 mod source;
+mod workers;
+
+use std::sync::{Arc, OnceLock};
 
 use minijinja::Value;
 use serde_json::Map;
 
+pub use capabilities::Capabilities;
 pub use clock::LocalTime;
 use error::Raised;
 pub use error::{TemplateError, TemplateErrorKind};
 pub use message::Message;
 use message::{Converted, to_engine};
-use program::Program;
+use workers::Workers;
 
 /// The texts of a tokenizer's special tokens, as templates name them: `bos_token`, `eos_token`, `pad_token` ...
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,40 +64,46 @@ pub struct RenderOptions {
     pub now: Option<LocalTime>,
 }
 
-/// A chat template that is known to compile.
-#[derive(Debug, Clone)]
+/// A chat template that is known to compile. It is compiled once; clones share it, and any number of threads may render
+/// with it at the same time.
+#[derive(Clone)]
 pub struct ChatTemplate {
-    /// As the engine reads it.
-    source: String,
     specials: SpecialTokens,
+    workers: Arc<Workers>,
+    capabilities: Arc<OnceLock<Capabilities>>,
+}
+
+impl std::fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChatTemplate").field("source", &self.source()).finish_non_exhaustive()
+    }
 }
 
 impl ChatTemplate {
-    /// Checks a template.
+    /// Compiles a template.
     ///
     /// # Errors
     /// A syntax error, with its line; a template of 64 KiB or more or with absurdly long expressions.
     pub fn new(source: &str, specials: SpecialTokens) -> Result<ChatTemplate, TemplateError> {
-        let source = source::for_engine(source)?;
-        on_large_stack(|| Program::compile(&source).map(drop))?;
-        Ok(ChatTemplate { source, specials })
+        let workers = Arc::new(Workers::start(source::for_engine(source)?)?);
+        Ok(ChatTemplate { specials, workers, capabilities: Arc::default() })
     }
 
-    /// Renders the prompt for `messages`.
+    /// The template's text, with line ends and tags as the engine wants them.
+    pub fn source(&self) -> &str {
+        self.workers.source()
+    }
+
+    /// Renders the prompt for `messages`, which reach the template as they are.
     ///
     /// # Errors
     /// What the template raises itself (`raise_exception`), anything it does that Jinja would refuse or that this
     /// engine does not know, and a template that works or writes far more than its messages call for; each with the
     /// line.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, TemplateError> {
-        on_large_stack(|| {
-            let mut size = Converted::default();
-            let context = self.context(messages, options, &mut size);
-            let env = environment::environment(fuel(&size));
-            // Compiling takes a fraction of a millisecond, and a program borrows its environment.
-            let program = Program::compile(&self.source)?;
-            program.run(&env, context).map_err(|e| TemplateError::new(&e, &self.source))
-        })
+        let mut size = Converted::default();
+        let context = self.context(messages, options, &mut size);
+        self.workers.render(context, fuel(&size))
     }
 
     /// The template's variables. Later ones win, in the order in which the reference renderer lets them.
@@ -119,20 +134,6 @@ fn fuel(size: &Converted) -> u64 {
     const PER_VALUE: u64 = 2_000;
     const MAX: u64 = 20_000_000;
     (BASE + PER_VALUE * size.values as u64 + size.bytes as u64).min(MAX)
-}
-
-/// Runs `job` on a thread with a stack for the longest chain (`elif`, `a.b.c`) that a template can hold: the compiler
-/// recurses over it. The memory is only reserved: pages that are never touched cost nothing.
-fn on_large_stack<T: Send>(
-    job: impl FnOnce() -> Result<T, TemplateError> + Send,
-) -> Result<T, TemplateError> {
-    const STACK: usize = 64 << 20;
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("chat-template".into()).stack_size(STACK);
-        let thread = thread.spawn_scoped(scope, job);
-        let thread = thread.map_err(|e| TemplateError::limit(None, format!("cannot start a thread: {e}")))?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ impl<'a> Program<'a> {
     }
 
     /// Renders with the variables of `context`. The environment needs the filters of [`add_operators`].
-    pub(super) fn run(&self, env: &'a Environment<'a>, context: Value) -> Result<String, Error> {
+    pub(super) fn run(&self, env: &Environment<'_>, context: Value) -> Result<String, Error> {
         let mut out = String::new();
         eval(env, &self.main, context, &self.blocks, &mut make_string_output(&mut out), AutoEscape::None)?;
         Ok(out)

@@ -1,26 +1,12 @@
 use std::path::PathBuf;
 
+use qgguf_testing::fixtures;
 use serde_json::Value as Json;
 
 use super::*;
 
+mod conversations;
 mod hostile;
-
-/// Where the large fixtures are; `None` (after a visible line) where they are absent.
-fn fixtures(test: &str) -> Option<PathBuf> {
-    let default = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/fixtures"));
-    let dir = std::env::var_os("QGGUF_FIXTURES").map_or_else(default, PathBuf::from);
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    assert!(
-        std::env::var_os("CI").is_none_or(|ci| ci.is_empty()),
-        "{test}: no fixtures at {}",
-        dir.display()
-    );
-    eprintln!("SKIPPED {test}: no fixtures at {}", dir.display());
-    None
-}
 
 fn data_dir() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/chat"))

@@ -112,8 +112,7 @@ fn out_type(text: &str) -> Result<OutType, String> {
     // Numbers are for files that say so, not for people.
     let ty = FileType::parse(text).filter(|_| text.parse::<u32>().is_err());
     ty.map(|ty| OutType(Some(ty))).ok_or_else(|| {
-        let made = FileType::ALL.into_iter().filter(|ty| ty.can_be_made());
-        let known: Vec<String> = made.map(|ty| ty.name().to_lowercase()).collect();
+        let known: Vec<String> = FileType::that_can_be_made().map(|ty| ty.name().to_lowercase()).collect();
         format!("no type \"{text}\"; known are auto, {}", known.join(", "))
     })
 }
@@ -247,6 +246,7 @@ fn introduce(args: &Args, source: &Source, conversion: &Conversion<'_>) -> Resul
         source.family.architecture,
         if args.vocab_only { "a vocabulary" } else { conversion.file_type.name() }
     );
+    conversion.notes.iter().for_each(|text| note!("qgguf: {}", terminal::escape(text)));
     conversion.warnings.iter().for_each(|warning| note!("qgguf: warning: {}", terminal::escape(warning)));
     let tokenizer = Tokenizer::from_metadata(&conversion.metadata, &TokenizerOptions::default());
     match tokenizer {

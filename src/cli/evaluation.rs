@@ -148,7 +148,12 @@ impl Outcome {
 
 /// `37.4157 ± 0.7446`.
 pub fn plus_minus(estimate: Estimate, decimals: usize) -> String {
-    format!("{} ± {:.decimals$}", fixed(estimate.value, decimals), estimate.error)
+    format!("{} ± {}", fixed(estimate.value, decimals), uncertainty(estimate, decimals))
+}
+
+/// The error of a figure; a question mark if there are too few values to tell.
+pub fn uncertainty(estimate: Estimate, decimals: usize) -> String {
+    if estimate.error.is_nan() { "?".to_owned() } else { format!("{:.decimals$}", estimate.error) }
 }
 
 /// So many decimals; what rounds to zero has no sign.

@@ -65,6 +65,7 @@ impl GenerationArgs {
             context_shift: self.context_shift,
             n_keep: usize::try_from(self.keep).unwrap_or(n_prompt),
             ignore_eos: self.ignore_eos,
+            shown: Vec::new(),
         })
     }
 }

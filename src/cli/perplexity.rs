@@ -120,7 +120,8 @@ fn measure(args: &Args, base: Option<&Path>, start: Instant) -> Result<()> {
         print_json(&mut object, outcome.json(&chunks), &loaded)?;
     } else if outcome.n_chunks > 0 {
         let mut out = stdout();
-        writeln!(out, "Final estimate: PPL = {:.4} +/- {:.5}", estimate.value, estimate.error)?;
+        let error = evaluation::uncertainty(estimate, 5);
+        writeln!(out, "Final estimate: PPL = {:.4} +/- {error}", estimate.value)?;
     }
     outcome.result()
 }
@@ -262,7 +263,11 @@ fn print_report(out: &mut impl Write, report: &DivergenceReport) -> io::Result<(
     writeln!(out, "====== Perplexity statistics ======")?;
     writeln!(out, "Mean PPL(Q)                   : {}", part(report.ppl, 6))?;
     writeln!(out, "Mean PPL(base)                : {}", part(report.base_ppl, 6))?;
-    writeln!(out, "Cor(ln(PPL(Q)), ln(PPL(base))): {:.2}%", report.correlation)?;
+    let correlation = match report.correlation {
+        unknown if unknown.is_nan() => "?".to_owned(),
+        percent => format!("{percent:.2}"),
+    };
+    writeln!(out, "Cor(ln(PPL(Q)), ln(PPL(base))): {correlation}%")?;
     writeln!(out, "Mean ln(PPL(Q)/PPL(base))     : {}", part(report.log_ratio, 6))?;
     writeln!(out, "Mean PPL(Q)/PPL(base)         : {}", part(report.ratio, 6))?;
     writeln!(out, "Mean PPL(Q)-PPL(base)         : {}", part(report.difference, 6))?;

@@ -1,5 +1,6 @@
 //! `qgguf quantize`: another quantization of a model.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use regex::Regex;
 
 use super::args;
 use super::error::{Context, Failure, Result};
+use super::imatrix::report_unreached;
 use super::load;
 use super::output::stdout;
 use super::terminal::{self, note};
@@ -30,17 +32,7 @@ use super::writing::{self, Outcome, Written};
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "qgguf quantize [OPTIONS] <IN.gguf> [OUT.gguf] <TYPE> [THREADS]",
-    after_help = "\
-Types: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q2_K_S Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K \
-IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4_MOE F16 BF16 F32, in upper or lower case or by their number in \
-general.file_type; COPY keeps the types that there are.
-Without OUT.gguf the output is ggml-model-TYPE.gguf beside the input.
-
-Examples:
-  qgguf quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M
-  qgguf quantize --imatrix imatrix.gguf model-bf16.gguf small.gguf IQ4_XS
-  qgguf quantize --tensor-type 'ffn_down=q6_k' --output-tensor-type q8_0 f16.gguf mixed.gguf Q4_K_S
-  qgguf quantize --dry-run model-f16.gguf Q5_K_M"
+    after_help = after_help()
 )]
 pub struct Args {
     /// The model, any shard of a split one
@@ -122,6 +114,7 @@ pub fn run(args: &Args) -> Result<()> {
     if !(args.override_kv.is_empty() && args.prune_layers.is_empty()) {
         check_still_opens(&job.input, &plan)?;
     }
+    mention_unreached(&plan, options.imatrix.as_ref());
     if args.dry_run {
         return dry_run(args, &job, &plan);
     }
@@ -167,6 +160,23 @@ impl Job {
     }
 }
 
+/// The end of the help, with the types that can be made.
+fn after_help() -> String {
+    let types: Vec<&str> = FileType::that_can_be_made().map(FileType::name).collect();
+    format!(
+        "\
+Types: {}, in upper or lower case or by their number in general.file_type; COPY keeps the types that there are.
+Without OUT.gguf the output is ggml-model-TYPE.gguf beside the input.
+
+Examples:
+  qgguf quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M
+  qgguf quantize --imatrix imatrix.gguf model-bf16.gguf small.gguf IQ4_XS
+  qgguf quantize --tensor-type 'ffn_down=q6_k' --output-tensor-type q8_0 f16.gguf mixed.gguf Q4_K_S
+  qgguf quantize --dry-run model-f16.gguf Q5_K_M",
+        types.join(" ")
+    )
+}
+
 /// A file type (`None` for COPY) and how it is spelled in names of files; `None` if it is neither.
 fn file_type(text: &str) -> Option<(Option<FileType>, String)> {
     let upper = text.to_ascii_uppercase();
@@ -184,8 +194,7 @@ fn file_type(text: &str) -> Option<(Option<FileType>, String)> {
 }
 
 fn unknown_type(text: &str) -> Failure {
-    let made = FileType::ALL.into_iter().filter(|ty| ty.can_be_made());
-    let known: Vec<&str> = made.map(FileType::name).collect();
+    let known: Vec<&str> = FileType::that_can_be_made().map(FileType::name).collect();
     Failure::usage(format!("no type \"{}\"; known are {} and COPY", terminal::escape(text), known.join(", ")))
 }
 
@@ -259,6 +268,14 @@ fn mention_missing_importance(plan: &Plan<'_>, imatrix: Option<&NamedImatrix>) {
             terminal::escape(&names.join(", "))
         );
     }
+}
+
+/// Tells of experts that the matrix knows nothing about.
+fn mention_unreached(plan: &Plan<'_>, imatrix: Option<&NamedImatrix>) {
+    let Some(imatrix) = imatrix else { return };
+    let tensors: HashSet<&str> = plan.changes().iter().map(|change| change.spec.name.as_str()).collect();
+    let hint = "all of their columns count alike";
+    report_unreached(&imatrix.matrix, |name| tensors.contains(name), hint);
 }
 
 fn dry_run(args: &Args, job: &Job, plan: &Plan<'_>) -> Result<()> {

@@ -22,6 +22,8 @@ pub struct GenerateOptions {
     pub n_keep: usize,
     /// Go on after end-of-generation tokens.
     pub ignore_eos: bool,
+    /// Control tokens that are part of the text, for whoever parts it by them.
+    pub shown: Vec<u32>,
 }
 
 /// Why a generation ended.
@@ -88,7 +90,7 @@ impl Generator {
             model,
             sampler,
             constraint: None,
-            detokenizer: Detokenizer::default(),
+            detokenizer: Detokenizer::showing(options.shown.clone()),
             text: StopText::new(options.stop.clone()),
             tokens: Vec::new(),
             options,

@@ -56,7 +56,8 @@ enum Fault {
     #[error("made from another text: it has {found} chunks, the text {expected}")]
     LongerText { expected: usize, found: usize },
     #[error(
-        "chunk {chunk}, record {record}: expected a scale from 0 and a least log-probability up to 0, found {scale} and {least}"
+        "chunk {chunk}, record {record}: expected a scale from 0 and a least log-probability up to that of an equal \
+         share, found {scale} and {least}"
     )]
     Record { chunk: usize, record: usize, scale: f32, least: f32 },
 }
@@ -169,12 +170,14 @@ impl BaseLogits {
             return Err(self.fault(error.into()));
         }
         self.chunk += 1;
+        let equal_share = 1e-3 - (self.n_vocab as f32).ln();
         let records = self.records.chunks_exact(size).enumerate().map(|(i, bytes)| {
             let number =
                 |at: usize| f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
             let (scale, least) = (number(0), number(4));
-            // The largest log-probability is at most 0 but for rounding, so nothing can be further above the least.
-            let possible = scale >= 0.0 && least <= 0.0 && scale * 65535.0 + least <= 1.0;
+            // The largest log-probability is at most 0 but for rounding, and of several tokens the least likely has at
+            // most an equal share.
+            let possible = scale >= 0.0 && least <= equal_share && scale * 65535.0 + least <= 1.0;
             match possible && least.is_finite() {
                 true => Ok(Record { scale, least, codes: &bytes[8..8 + 2 * self.n_vocab] }),
                 false => Err(self.fault(Fault::Record { chunk: self.chunk, record: i + 1, scale, least })),

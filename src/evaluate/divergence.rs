@@ -180,7 +180,7 @@ impl Divergence {
         let n = self.n();
         let (nll, base_nll) = (self.nll.estimate(), self.base_nll.estimate());
         let covariance = match n {
-            0..=10 => 0.0,
+            0..=10 => f64::NAN,
             _ => (self.product / n as f64 - nll.value * base_nll.value) / (n - 1) as f64,
         };
         let perplexity =
@@ -188,7 +188,7 @@ impl Divergence {
         let (ppl, base_ppl) = (perplexity(nll), perplexity(base_nll));
         let log_ratio = Estimate {
             value: nll.value - base_nll.value,
-            error: (nll.error.powi(2) + base_nll.error.powi(2) - 2.0 * covariance).max(0.0).sqrt(),
+            error: root(nll.error.powi(2) + base_nll.error.powi(2) - 2.0 * covariance),
         };
         let difference_variance =
             ppl.error.powi(2) + base_ppl.error.powi(2) - 2.0 * covariance * ppl.value * base_ppl.value;
@@ -201,25 +201,30 @@ impl Divergence {
             correlation: 100.0 * covariance / (nll.error * base_nll.error),
             log_ratio,
             ratio: perplexity(log_ratio),
-            difference: Estimate {
-                value: ppl.value - base_ppl.value,
-                error: difference_variance.max(0.0).sqrt(),
-            },
+            difference: Estimate { value: ppl.value - base_ppl.value, error: root(difference_variance) },
             divergence: Distribution::without_values(self.divergence.estimate(), 1.0),
             delta: Distribution::without_values(self.delta.estimate(), 100.0),
             rms_delta: Estimate {
                 value: 100.0 * rms,
-                error: if rms > 0.0 { 100.0 * 0.5 / rms * self.squared_delta.error() } else { 0.0 },
+                error: match self.squared_delta.error() {
+                    error if rms > 0.0 || error.is_nan() => 100.0 * 0.5 / rms * error,
+                    _ => 0.0,
+                },
             },
             same_top: Estimate {
                 value: 100.0 * same_top,
                 error: match n {
-                    0..=1 => 0.0,
+                    0..=10 => f64::NAN,
                     _ => 100.0 * (same_top * (1.0 - same_top) / (n - 1) as f64).sqrt(),
                 },
             },
         }
     }
+}
+
+/// The root of a variance that rounding may have made negative; what is unknown stays so.
+fn root(variance: f64) -> f64 {
+    if variance < 0.0 { 0.0 } else { variance.sqrt() }
 }
 
 /// The shares, in percent, whose limits a [`Distribution`] has.

@@ -10,7 +10,7 @@ const MIN_VALUES: u64 = 11;
 pub struct Estimate {
     /// The figure.
     pub value: f64,
-    /// One standard deviation of it, 0 if there are too few values to tell.
+    /// One standard deviation of it, NaN if there are too few values to tell.
     pub error: f64,
 }
 
@@ -40,10 +40,10 @@ impl Mean {
         self.sum / self.n.max(1) as f64
     }
 
-    /// The standard error of the mean.
+    /// The standard error of the mean, NaN of fewer than 11 values.
     pub fn error(&self) -> f64 {
         if self.n < MIN_VALUES {
-            return 0.0;
+            return f64::NAN;
         }
         let variance = self.sum_of_squares / self.n as f64 - self.value() * self.value();
         (variance.max(0.0) / (self.n - 1) as f64).sqrt()
@@ -63,7 +63,8 @@ mod tests {
     fn the_error_is_that_of_the_mean() {
         let mut mean = Mean::default();
         (0..10).for_each(|i| mean.push(f64::from(i % 2)));
-        assert_eq!((mean.value(), mean.error()), (0.5, 0.0));
+        assert_eq!(mean.value(), 0.5);
+        assert!(mean.error().is_nan());
         (10..12).for_each(|i| mean.push(f64::from(i % 2)));
         assert_eq!(mean.estimate(), Estimate { value: 0.5, error: (0.25f64 / 11.0).sqrt() });
     }

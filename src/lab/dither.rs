@@ -89,16 +89,8 @@ mod tests {
     fn blocks(ty: GgmlType, n: usize) -> Vec<u8> {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let mut bytes: Vec<u8> = (0..n * ty.block_bytes()).map(|_| rng.next_u32() as u8).collect();
-        let halves: &[usize] = match ty {
-            GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 => &[0],
-            GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
-            GgmlType::Q2_K => &[80, 82],
-            GgmlType::Q3_K => &[108],
-            GgmlType::Q6_K => &[208],
-            other => panic!("{other}"),
-        };
         for (i, block) in bytes.chunks_exact_mut(ty.block_bytes()).enumerate() {
-            for &at in halves {
+            for &at in ty.half_fields() {
                 block[at..at + 2]
                     .copy_from_slice(&half::f16::from_f32(0.01 + i as f32 * 0.003).to_le_bytes());
             }

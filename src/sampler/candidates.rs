@@ -84,6 +84,29 @@ impl Candidates {
         Ok(())
     }
 
+    /// Takes out, from all tokens, those whose bit in `mask` (32 tokens a word) is not set.
+    pub fn restrict(&mut self, mask: &[u32]) -> Result<(), SamplerError> {
+        let words = mask.iter().copied().chain(std::iter::repeat(0));
+        let mut allowed = 0;
+        for (logits, word) in self.logits.chunks_mut(u32::BITS as usize).zip(words) {
+            let word = word & (u32::MAX >> (u32::BITS as usize - logits.len()));
+            allowed |= word;
+            if word == 0 {
+                logits.fill(f32::NEG_INFINITY);
+            } else if word != u32::MAX {
+                for (i, logit) in logits.iter_mut().enumerate() {
+                    *logit = if word >> i & 1 == 0 { f32::NEG_INFINITY } else { *logit };
+                }
+            }
+        }
+        if allowed == 0 { Err(SamplerError::NothingAllowed) } else { Ok(()) }
+    }
+
+    /// The number of tokens in the vocabulary.
+    pub fn n_vocab(&self) -> usize {
+        self.logits.len()
+    }
+
     /// Replaces the logit of token `id`, if it is still in, by `change` of it (after the temperatures so far).
     pub fn change_logit(&mut self, id: u32, change: impl FnOnce(f32) -> f32) {
         let logit = if self.listed {

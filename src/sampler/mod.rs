@@ -70,12 +70,17 @@ pub enum SamplerError {
     /// Every token is banned.
     #[error("every token has the logit -inf: there is none to choose")]
     NoCandidates,
-    /// A constraint allows no token, or cannot tell.
+    /// A constraint cannot tell what it allows.
     #[error(transparent)]
     Constraint(#[from] ConstraintError),
+    /// A mask has no bit set for any token.
+    #[error("the constraint allows no token to come next")]
+    NothingAllowed,
 }
 
 /// Chooses tokens. It allocates while the first token is drawn; later draws reuse its buffers.
+///
+/// A clone goes on with the same random numbers and the same recent tokens.
 #[derive(Clone)]
 pub struct Sampler {
     params: SamplerParams,
@@ -114,31 +119,30 @@ impl Sampler {
     /// # Errors
     /// A NaN or infinite logit, by its token; a bias for a token outside the vocabulary; nothing to choose from.
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32, SamplerError> {
-        self.choose(logits, None)
+        self.candidates.reset(logits)?;
+        self.choose()
     }
 
-    /// [`Sampler::sample`] among the tokens that `mask` allows: those whose bit `i % 32` of word `i / 32` is set. The
-    /// others have the logit -inf before every stage.
+    /// [`Sampler::sample`] among the tokens that `mask` allows: bit `i % 32` of word `i / 32` is set for token `i`,
+    /// tokens beyond the mask are forbidden. A forbidden token is out before every stage, so that what is cut off and
+    /// how probable the rest is depends on allowed tokens alone.
     ///
     /// # Errors
-    /// As for [`Sampler::sample`]; a mask that allows nothing.
+    /// As for [`Sampler::sample`]; a mask that allows no token.
     pub fn sample_within(&mut self, logits: &[f32], mask: &[u32]) -> Result<u32, SamplerError> {
-        self.choose(logits, Some(mask))
+        self.candidates.reset(logits)?;
+        self.candidates.restrict(mask)?;
+        self.choose()
     }
 
-    fn choose(&mut self, logits: &[f32], mask: Option<&[u32]>) -> Result<u32, SamplerError> {
-        let masked = mask.map(|mask| {
-            let allowed = |i: usize| mask.get(i / 32).is_some_and(|word| word >> (i % 32) & 1 == 1);
-            let logit = |(i, &logit): (usize, &f32)| if allowed(i) { logit } else { f32::NEG_INFINITY };
-            logits.iter().enumerate().map(logit).collect::<Vec<f32>>()
-        });
-        let logits = masked.as_deref().unwrap_or(logits);
+    /// Stages and draw, once the candidates are set.
+    fn choose(&mut self) -> Result<u32, SamplerError> {
         if self.params.is_greedy() {
-            self.start(logits)?;
+            self.bias()?;
             self.penalize();
             return self.candidates.best();
         }
-        self.run(logits)?;
+        self.run()?;
         // 53 random bits: every f64 in 0..1 on that grid is as likely.
         let u = (self.rng.next_u64() >> 11) as f64 * (0.5f64).powi(53);
         self.candidates.draw(u)
@@ -150,12 +154,13 @@ impl Sampler {
     /// # Errors
     /// As for [`Sampler::sample`].
     pub fn distribution(&mut self, logits: &[f32]) -> Result<Vec<(u32, f64)>, SamplerError> {
+        self.candidates.reset(logits)?;
         if self.params.is_greedy() {
-            self.start(logits)?;
+            self.bias()?;
             self.penalize();
             return Ok(vec![(self.candidates.best()?, 1.0)]);
         }
-        self.run(logits)?;
+        self.run()?;
         self.candidates.distribution()
     }
 
@@ -172,12 +177,11 @@ impl Sampler {
         self.history.counts.clear();
     }
 
-    /// Takes all logits and applies the biases.
-    fn start(&mut self, logits: &[f32]) -> Result<(), SamplerError> {
-        self.candidates.reset(logits)?;
+    fn bias(&mut self) -> Result<(), SamplerError> {
+        let n_vocab = self.candidates.n_vocab();
         for &(token, bias) in &self.params.logit_bias {
-            if token as usize >= logits.len() {
-                return Err(SamplerError::BiasOutOfRange { token, n_vocab: logits.len() });
+            if token as usize >= n_vocab {
+                return Err(SamplerError::BiasOutOfRange { token, n_vocab });
             }
             self.candidates.change_logit(token, |l| l + bias);
         }
@@ -185,8 +189,8 @@ impl Sampler {
     }
 
     /// Biases and stages, up to the draw.
-    fn run(&mut self, logits: &[f32]) -> Result<(), SamplerError> {
-        self.start(logits)?;
+    fn run(&mut self) -> Result<(), SamplerError> {
+        self.bias()?;
         for i in 0..self.params.order.len() {
             match self.params.order[i] {
                 Stage::Penalties => self.penalize(),

@@ -191,6 +191,65 @@ fn banned_tokens_are_never_chosen() {
 }
 
 #[test]
+fn a_mask_takes_tokens_out_before_every_stage() {
+    // Tokens 1, 2 and 4: the two best of these are 1 and 2, with odds of e^0.5.
+    let params = SamplerParams { top_k: 2, ..SamplerParams::neutral() };
+    let mut seen = [0u32; 5];
+    let mut within = sampler(params.clone());
+    for _ in 0..10_000 {
+        seen[within.sample_within(&LOGITS, &[0b10110]).unwrap() as usize] += 1;
+    }
+    assert_eq!((seen[0], seen[3], seen[4]), (0, 0, 0));
+    assert!((f64::from(seen[1]) / f64::from(seen[2]) - 0.5f64.exp()).abs() < 0.1, "{seen:?}");
+    // A mask that allows all changes nothing, not even the random numbers.
+    let (mut all, mut none) = (sampler(params.clone()), sampler(params.clone()));
+    for _ in 0..50 {
+        assert_eq!(all.sample_within(&LOGITS, &[u32::MAX]), none.sample(&LOGITS));
+    }
+    // A bias does not bring a forbidden token back; greedy is bound by the mask too.
+    let biased = SamplerParams { logit_bias: vec![(0, 99.0)], ..SamplerParams::greedy() };
+    assert_eq!(sampler(biased).sample_within(&LOGITS, &[0b11000]), Ok(3));
+}
+
+#[test]
+fn a_mask_is_read_by_its_bits_and_no_further() {
+    let logits: Vec<f32> = (0..70).map(|i| i as f32).collect();
+    let mut best = sampler(SamplerParams::greedy());
+    for token in 0..70u32 {
+        let mut mask = [0u32; 3];
+        mask[token as usize / 32] = 1 << (token % 32);
+        assert_eq!(best.sample_within(&logits, &mask), Ok(token));
+    }
+    // Tokens beyond the mask are forbidden, bits beyond the vocabulary mean nothing.
+    assert_eq!(best.sample_within(&logits, &[0, u32::MAX]), Ok(63));
+    for mask in [&[0, 0, 0b1100_0000][..], &[0, 0, 0, 1], &[]] {
+        assert_eq!(best.sample_within(&logits, mask), Err(SamplerError::NothingAllowed));
+    }
+    let banned = vec![f32::NEG_INFINITY; 40];
+    assert_eq!(best.sample_within(&banned, &[1]), Err(SamplerError::NoCandidates));
+}
+
+#[test]
+fn a_clone_goes_on_alike_and_apart() {
+    let params = SamplerParams { repeat_penalty: 1.5, temperature: 2.0, ..SamplerParams::neutral() };
+    let mut first = sampler(params);
+    for token in [0, 1, 0] {
+        first.sample(&LOGITS).unwrap();
+        first.accept(token);
+    }
+    let mut second = first.clone();
+    let draws = |sampler: &mut Sampler| {
+        let mut next = || {
+            let token = sampler.sample(&LOGITS).unwrap();
+            sampler.accept(token);
+            token
+        };
+        (0..40).map(|_| next()).collect::<Vec<_>>()
+    };
+    assert_eq!(draws(&mut first), draws(&mut second));
+}
+
+#[test]
 fn repetition_penalty_divides_positive_and_multiplies_negative() {
     let params = SamplerParams { repeat_penalty: 2.0, ..SamplerParams::neutral() };
     let mut sampler = sampler(params);

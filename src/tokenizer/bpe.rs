@@ -46,6 +46,9 @@ impl Bpe {
             }
             None => StringArray::default(),
         };
+        if let Some((index, text)) = merges.iter().enumerate().find(|(_, text)| !has_space(text)) {
+            return Err(TokenizerError::Merge { index, text: text.chars().take(60).collect() });
+        }
         let (merger, n_short) = (OnceLock::new(), AtomicUsize::new(0));
         Ok(Bpe { merges, merger, n_short, splitter: Splitter::new(pre.steps), pre })
     }
@@ -144,6 +147,11 @@ fn merger_of_text(vocab: &Vocab, merges: &StringArray, text: &str) -> BPE {
         text.contains(&result)
     });
     merger(vocab, rules, text.chars())
+}
+
+/// Whether a merge has a space that can stand between two texts.
+fn has_space(merge: &str) -> bool {
+    merge.as_bytes().get(1..).is_some_and(|rest| rest.contains(&b' '))
 }
 
 /// The two texts of a merge. An entry that does not have two can never apply and is left out.

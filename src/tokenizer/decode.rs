@@ -62,23 +62,36 @@ impl Tokenizer {
         }
         if self.flags.clean_spaces { clean_spaces(&text) } else { text }
     }
+
+    /// The control tokens among these texts; others have a text always, or are none. For [`Detokenizer::showing`].
+    pub fn control_ids<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> Vec<u32> {
+        let ids = texts.into_iter().filter_map(|text| self.token_id(text));
+        ids.filter(|&id| self.token_type(id) == TokenType::Control).collect()
+    }
 }
 
 /// Turns a stream of tokens into text, complete characters only.
 ///
-/// Control tokens have no text. A piece that begins with a space keeps it, because what is streamed nearly always
-/// continues something; so a text that is streamed from its start has one space more than [`Tokenizer::decode`]
-/// gives, if the vocabulary puts one there.
+/// Control tokens have no text, but for those that are to be [shown](Detokenizer::showing). A piece that begins with
+/// a space keeps it, because what is streamed nearly always continues something; so a text that is streamed from its
+/// start has one space more than [`Tokenizer::decode`] gives, if the vocabulary puts one there.
 #[derive(Clone, Debug, Default)]
 pub struct Detokenizer {
     /// The start of a character whose rest has not come yet.
     held: Vec<u8>,
+    /// Control tokens whose texts are wanted; a handful.
+    shown: Vec<u32>,
 }
 
 impl Detokenizer {
+    /// A stream in which these control tokens have their texts: what reads it may part it by them.
+    pub fn showing(shown: Vec<u32>) -> Detokenizer {
+        Detokenizer { held: Vec::new(), shown }
+    }
+
     /// The text that this token of `tokenizer` completes. Bytes that can never become a character are U+FFFD.
     pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> String {
-        tokenizer.push_piece(id, false, &mut self.held);
+        tokenizer.push_piece(id, self.shown.contains(&id), &mut self.held);
         let mut text = String::new();
         let mut held = Vec::new();
         let mut chunks = self.held.utf8_chunks().peekable();

@@ -36,6 +36,16 @@ pub enum TokenizerError {
         /// Entries in the array.
         found: usize,
     },
+    /// A merge without two texts.
+    #[error(
+        "tokenizer.ggml.merges: expected two texts with a space between them, found {text:?} as entry {index}"
+    )]
+    Merge {
+        /// Its place among the merges, from 0.
+        index: usize,
+        /// What it is.
+        text: String,
+    },
     /// Two tokens have the same text.
     #[error(
         "tokenizer.ggml.tokens: expected distinct texts, found {text:?} as token {first} and token {second}"

@@ -108,7 +108,7 @@ impl Tokenizer {
             None => Algorithm::Spm,
             Some(pre) => Algorithm::Bpe(Box::new(Bpe::new(metadata, pre, model != "whitespace")?)),
         };
-        let special = SpecialTokens::find(metadata, default_ids(model, pre), &mut vocab)?;
+        let special = SpecialTokens::find(metadata, default_ids(model, pre), &mut vocab, &mut warnings)?;
         let (lstrip, rstrip) = stripping(metadata, &vocab)?;
         let partition = Partition::new(&vocab, lstrip, rstrip);
         let flags = flags(metadata, model, pre)?;

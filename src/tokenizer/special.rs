@@ -96,8 +96,10 @@ impl SpecialTokens {
         metadata: &Metadata,
         defaults: SpecialTokens,
         vocab: &mut Vocab,
+        warnings: &mut Vec<String>,
     ) -> Result<SpecialTokens, TokenizerError> {
         let n_tokens = vocab.len() as u32;
+        warnings.extend(beyond_the_vocabulary(metadata, n_tokens));
         let read = |key: &str| token_id(metadata, key, n_tokens);
         let or_default = |found: Option<u32>, default: Option<u32>| {
             found.or(default.filter(|default| *default < n_tokens))
@@ -164,6 +166,16 @@ fn by_text(vocab: &mut Vocab, texts: &[&str]) -> Option<u32> {
     let id = texts.iter().find_map(|text| vocab.id(text))?;
     vocab.set_type(id, TokenType::Control);
     Some(id)
+}
+
+/// Tells of each key that names an id behind the last token; that id is not used. -1 stands for none.
+fn beyond_the_vocabulary(metadata: &Metadata, n_tokens: u32) -> impl Iterator<Item = String> + '_ {
+    let keys =
+        metadata.iter().filter(|(key, _)| key.starts_with("tokenizer.ggml.") && key.ends_with("_token_id"));
+    keys.filter_map(move |(key, value)| {
+        let id = value.as_integer().filter(|&id| id >= i128::from(n_tokens))?;
+        Some(format!("{key} is {id}, but there are only {n_tokens} tokens: it is not used"))
+    })
 }
 
 /// A token id out of the metadata; an integer that is not a token (-1 often means none) is as good as no key.

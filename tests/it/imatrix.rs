@@ -99,6 +99,14 @@ fn matrices_are_merged_and_converted() {
     let a = read(&mut collect(&first, "--chunks 2"), &first);
     let b = read(&mut collect(&second, "--chunk 2 --chunks 1"), &second);
     assert_eq!((b.chunk_size, b.n_chunks), (0, 1));
+    // The older format does not say how long chunks are: what is taken is told, which may not be what was meant.
+    for n_ctx in [64, 32] {
+        let mut resumed = qgguf(&format!("imatrix -c {n_ctx} --in-file"));
+        let said = stderr(&resumed.arg(&second).arg("-o").arg(path("resumed.gguf")).output().unwrap());
+        let expected =
+            format!("second.dat: it does not say how long its chunks are; {n_ctx} tokens are taken (-c), ");
+        assert!(said.contains(&expected), "{said}");
+    }
     let mut merge = qgguf("imatrix -c 64 --in-file");
     let both = read(merge.arg(&first).arg("--in-file").arg(&second).arg("-o").arg(&both), &both);
     assert_eq!((both.n_chunks, both.chunk_size), (3, 64));
@@ -185,6 +193,14 @@ fn experts_that_no_token_reached_are_reported() {
     // So it is when matrices are only merged.
     let merged = qgguf("imatrix -o").arg(&file).arg("--in-file").arg(&file).output().unwrap();
     assert!(stderr(&merged).contains("of 8 experts were never reached"), "{}", stderr(&merged));
+    // So it is when a model is quantized by such a matrix.
+    let mut quantize = qgguf("quantize --dry-run --imatrix");
+    quantize.arg(&file).arg(dir.join("gguf/qwen3moe-tiny-F16.gguf")).arg("Q4_0");
+    let said = stderr(&quantize.output().unwrap());
+    let unreached =
+        said.lines().filter(|line| line.contains("of 8 experts were never reached")).collect::<Vec<_>>();
+    assert!(!unreached.is_empty(), "{said}");
+    assert!(unreached.iter().all(|line| line.ends_with("(all of their columns count alike)")), "{said}");
     let imatrix = Imatrix::read(&file).unwrap();
     let entry = &imatrix.entries["blk.0.ffn_up_exps.weight"];
     let unreached = entry.unreached();

@@ -57,6 +57,42 @@ fn the_unchanged_model_is_accepted() {
 }
 
 #[test]
+fn a_vocabulary_alone_is_told_as_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vocabulary.gguf");
+    changed(&path, |_| {}, Vec::clear);
+    let expected =
+        "this file has a vocabulary and no weights: texts can be tokenized with it, but no model is in it";
+    let line = failure(qgguf("run -p And -m").arg(&path), 1);
+    assert_eq!(line, format!("qgguf: {}: {expected}", path.display()));
+    let text = crate::support::stdout(qgguf("tokenize --ids -p And -m").arg(&path));
+    assert!(!text.trim().is_empty());
+}
+
+#[test]
+fn embeddings_without_tokens_are_told_once_and_have_no_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fewer.gguf");
+    let fewer = |m: &mut Metadata| {
+        let tokens = m.strings("tokenizer.ggml.tokens").unwrap().unwrap().iter().take(4095).collect();
+        m.set("tokenizer.ggml.tokens", MetadataValue::Array(MetadataArray::String(tokens)));
+    };
+    changed(&path, fewer, |_| {});
+    let model = Model::open(&path, &ModelOptions::default()).unwrap();
+    assert_eq!(
+        model.warnings(),
+        [
+            "the vocabulary has 4095 tokens, but there are 4096 token embeddings: ids from 4095 on have no text"
+        ]
+    );
+    assert_eq!(model.tokenizer().piece(4095, true), b"");
+    // Every token is one of those.
+    let output = qgguf("run -p And --temp 0 -n 3 -l 4095+10000 -m").arg(&path).output().unwrap();
+    let (text, notes) = (String::from_utf8(output.stdout.clone()).unwrap(), crate::support::stderr(&output));
+    assert_eq!((text.trim(), notes.matches("have no text").count()), ("And", 1), "{notes}");
+}
+
+#[test]
 fn metadata_that_no_model_can_have() {
     use MetadataValue::{F32, String, U32};
     let known = "gemma2, gemma3, granite, llama, mistral3, olmo2, phi3, qwen2, qwen3, qwen3moe, smollm3";
@@ -101,12 +137,17 @@ fn metadata_that_no_model_can_have() {
     key(
         "qwen3.attention.head_count",
         U32(0),
-        "metadata key \"qwen3.attention.head_count\": expected at least one, query heads a multiple of key/value heads, found 0 query and 2 key/value heads in layer 0",
+        "metadata key \"qwen3.attention.head_count\": expected at least 1, found 0 in layer 0",
+    );
+    key(
+        "qwen3.attention.head_count_kv",
+        MetadataValue::Array(MetadataArray::U32(vec![2, 2, 0, 2])),
+        "metadata key \"qwen3.attention.head_count_kv\": expected at least 1, found 0 in layer 2",
     );
     key(
         "qwen3.attention.head_count_kv",
         U32(3),
-        "metadata key \"qwen3.attention.head_count\": expected at least one, query heads a multiple of key/value heads, found 4 query and 3 key/value heads in layer 0",
+        "metadata key \"qwen3.attention.head_count\": expected query heads a multiple of key/value heads, found 4 query and 3 key/value heads in layer 0",
     );
     key(
         "qwen3.attention.head_count_kv",

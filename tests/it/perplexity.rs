@@ -49,6 +49,17 @@ fn the_perplexity_is_that_of_llama_cpp() {
 }
 
 #[test]
+fn the_error_of_a_few_predictions_is_not_known() {
+    let model = tiny_model();
+    let line = stdout(&mut perplexity(&model, &licence(), "-c 16 --chunks 1"));
+    assert!(line.starts_with("Final estimate: PPL = ") && line.ends_with(" +/- ?\n"), "{line}");
+    let result = json(&mut perplexity(&model, &licence(), "-c 16 --chunks 1 --json"));
+    assert_eq!((&result["ppl_error"], result["n_scored"].as_u64().unwrap() < 11), (&Value::Null, true));
+    let line = stdout(&mut perplexity(&model, &licence(), "-c 64 --chunks 1"));
+    assert!(!line.contains('?'), "{line}");
+}
+
+#[test]
 fn the_predictions_are_scored_one_by_one() {
     // SentencePiece with BOS, so that the first token of each chunk is replaced.
     let Some(dir) = fixtures("scored predictions") else { return };
@@ -306,6 +317,8 @@ fn a_base_that_does_not_fit_is_explained() {
         (with(20 + 4 * 64, (-1f32).to_bits() as i32), "found -1 and -"),
         (with(20 + 4 * 64, 1e30f32.to_bits() as i32), "found 1000000000000000000000000000000 and -"),
         (with(20 + 4 * 65, 1f32.to_bits() as i32), " and 1"),
+        // All tokens at once cannot be certain.
+        (with(20 + 4 * 65, 0), " and 0"),
     ];
     for (bytes, expected) in cases {
         let line = said(&bytes, &[]);

@@ -521,7 +521,7 @@ fn metadata_that_would_break_the_model_is_refused() {
     for (flag, reason) in [
         (
             "llama.attention.head_count_kv=int:3",
-            "metadata key \"llama.attention.head_count\": expected at least one, query heads a multiple of key/value heads",
+            "metadata key \"llama.attention.head_count\": expected query heads a multiple of key/value heads",
         ),
         (
             "llama.rope.scaling.type=str:spiral",

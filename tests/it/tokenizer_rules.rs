@@ -217,9 +217,48 @@ fn unknown_names_list_the_known_ones() {
 
 #[test]
 fn merges_that_cannot_apply_do_nothing() {
-    let merges = ["", " ", "a", "a ", " b", "  ", "a  b", "é b", "x y", "zzzzzzzzzzzzzzzzzzzzz zzzz", "a b"];
+    let merges = ["a ", "  ", "a  b", "é b", "x y", "zzzzzzzzzzzzzzzzzzzzz zzzz", "a b"];
     let tokenizer = loaded(&bpe("gpt-2", &plain(&["a", "b", "c", "ab"]), &merges));
     assert_eq!(shown(&tokenizer, "abxyc", false), "ab|c");
+}
+
+#[test]
+fn a_merge_without_two_texts_is_named() {
+    for broken in ["", " ", "ab", " b"] {
+        let error = load(&bpe("gpt-2", &plain(&["a", "b", "ab"]), &["a b", broken])).unwrap_err().to_string();
+        let expected = format!(
+            "tokenizer.ggml.merges: expected two texts with a space between them, found {broken:?} as entry 1"
+        );
+        assert_eq!(error, expected);
+    }
+}
+
+#[test]
+fn ids_behind_the_last_token_are_told_and_not_used() {
+    let mut metadata = spm(&[("a", NORMAL)]);
+    let ids = [("bos", 5000), ("eos", 260), ("unknown", u32::MAX), ("padding", 5000), ("eot", 259)];
+    for (kind, id) in ids {
+        set(&mut metadata, &format!("{kind}_token_id"), MetadataValue::U32(id));
+    }
+    set(&mut metadata, "mask_token_id", MetadataValue::I32(-1));
+    set(&mut metadata, "add_bos_token", MetadataValue::Bool(true));
+    let tokenizer = loaded(&metadata);
+    let told = |kind: &str, id: u32| {
+        format!("tokenizer.ggml.{kind}_token_id is {id}, but there are only 260 tokens: it is not used")
+    };
+    let expected = [("bos", 5000), ("eos", 260), ("unknown", u32::MAX), ("padding", 5000)];
+    assert_eq!(tokenizer.warnings(), expected.map(|(kind, id)| told(kind, id)));
+    // What holds where no key says anything.
+    assert_eq!((tokenizer.bos(), tokenizer.eos(), tokenizer.eot()), (Some(1), Some(2), Some(259)));
+    assert_eq!(tokenizer.encode("", true, true), [1]);
+}
+
+#[test]
+fn the_ends_of_generation_that_convert_leaves_to_their_texts_are_known() {
+    for text in qgguf_convert::hf::END_TEXTS {
+        let tokenizer = loaded(&bpe("gpt-2", &plain(&["a", "b", text]), &[]));
+        assert!(tokenizer.is_eog(2), "{text}");
+    }
 }
 
 #[test]
@@ -418,6 +457,17 @@ fn spaces_before_punctuation_go_where_the_family_wants_it() {
 }
 
 #[test]
+fn streams_show_the_control_tokens_that_are_asked_for() {
+    let tokenizer = loaded(&spm(&plain(&["\u{2581}a"])));
+    let (end, text) = (2, tokenizer.token_text(2).to_owned());
+    assert_eq!(tokenizer.token_type(end), TokenType::Control);
+    let shown = tokenizer.control_ids([text.as_str(), "\u{2581}a", "no token"]);
+    assert_eq!(shown, [end]);
+    let mut stream = Detokenizer::showing(shown);
+    assert_eq!([FIRST as u32, end, 1].map(|id| stream.push(&tokenizer, id)), [" a", text.as_str(), ""]);
+}
+
+#[test]
 fn streams_hold_back_incomplete_characters() {
     let tokenizer = loaded(&spm(&plain(&["\u{2581}a"])));
     let byte = |byte: u8| u32::from(byte) + 3;
@@ -515,7 +565,7 @@ proptest! {
         thread_local!(static TOKENIZER: Tokenizer = loaded(&spm(&plain(&["a", "é", "\u{2581}a", "日本"]))));
         TOKENIZER.with(|tokenizer| {
             let mut stream = Detokenizer::default();
-            let mut streamed: String = ids.iter().map(|&id| stream.push(&tokenizer, id)).collect();
+            let mut streamed: String = ids.iter().map(|&id| stream.push(tokenizer, id)).collect();
             streamed += &stream.finish();
             let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.piece(id, false)).collect();
             prop_assert_eq!(streamed, String::from_utf8_lossy(&bytes));

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::safetensors::{SafetensorsFile, StoredTensor};
 use super::{HfError, json};
@@ -12,6 +13,8 @@ use crate::pipeline::SourceError;
 
 /// Name of the file that says which shard has which tensor.
 const INDEX: &str = "model.safetensors.index.json";
+/// What describes an adapter.
+const ADAPTER: &str = "adapter_config.json";
 /// Endings of checkpoints that are Python pickles.
 const PICKLES: [&str; 4] = ["bin", "pt", "pth", "ckpt"];
 
@@ -43,6 +46,27 @@ impl Location {
             }
             Err(e) => Err(HfError::io(input)(e)),
         }
+    }
+
+    /// Says of a folder with an adapter, and no model, what it is.
+    pub(crate) fn refuse_adapter(&self) -> Result<(), HfError> {
+        let Some(adapter) = json::read_object(&self.dir.join(ADAPTER))? else { return Ok(()) };
+        let is_named =
+            |file: &PathBuf| file.file_name().is_some_and(|name| name == "adapter_model.safetensors");
+        let has_model = self.dir.join(INDEX).exists() || self.dir.join("model.safetensors").exists();
+        if has_model && !self.file.as_ref().is_some_and(is_named) {
+            return Ok(());
+        }
+        let text = |key: &str| adapter.get(key).and_then(Value::as_str);
+        let of = text("base_model_name_or_path").map_or(String::new(), |base| format!(" of {}", short(base)));
+        let kind = text("peft_type").map_or(String::new(), |kind| format!("{} ", short(kind)));
+        Err(HfError::file(
+            &self.dir,
+            format!(
+                "this is an adapter ({kind}{ADAPTER}{of}), not a model: merge it into its model first (peft: \
+                 merge_and_unload, then save_pretrained) and convert that"
+            ),
+        ))
     }
 
     fn of_file(path: &Path) -> Result<Location, HfError> {
@@ -94,6 +118,11 @@ fn cache_dir() -> Option<PathBuf> {
         .or_else(|| var("HF_HOME").map(|home| home.join("hub")))
         .or_else(|| var("XDG_CACHE_HOME").map(|cache| cache.join("huggingface/hub")))
         .or_else(|| var("HOME").map(|home| home.join(".cache/huggingface/hub")))
+}
+
+/// A name as an error shows it.
+fn short(name: &str) -> String {
+    name.chars().take(100).collect()
 }
 
 fn folder_name(dir: &Path) -> String {

@@ -52,6 +52,11 @@ impl Config {
         }
     }
 
+    /// Whether a key is there and null, which some classes take for a value.
+    pub(crate) fn is_null(&self, key: &str) -> bool {
+        self.root.get(key).is_some_and(Value::is_null)
+    }
+
     /// The first of these keys that is there and not null.
     pub fn get(&self, keys: &[&str]) -> Option<&Value> {
         self.entry(keys).map(|(_, value)| value)
@@ -157,6 +162,11 @@ impl<'a> Rope<'a> {
         };
         let number = value.as_f64().map(|v| v as f32);
         number.map(Some).ok_or_else(|| self.wrong(key, "a number", Some(value)))
+    }
+
+    /// Whether a parameter is there and false.
+    pub fn is_false(&self, key: &str) -> bool {
+        self.parameters.and_then(|all| all.get(key)) == Some(&Value::Bool(false))
     }
 
     /// A number that has to be there.

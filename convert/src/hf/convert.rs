@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use half::f16;
 use qgguf_gguf::{GgmlType, Metadata, MetadataValue, TensorSpec};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
+use serde_json::Value;
 
 use super::checkpoint::{Checkpoint, Location};
-use super::families::{Dims, Family};
-use super::general::{self, General};
+use super::families::{Dims, Family, TIED};
+use super::general::General;
+use super::keys::CONTEXT_LENGTH;
 use super::overrides::Overrides;
 use super::tensors::{self, Planned};
-use super::{Config, HfError, hparams, naming, tokenizer, unsaid};
+use super::{Config, HfError, naming, quantization, sampling, tokenizer};
 use crate::file_type::FileType;
 use crate::model_shape::ModelShape;
 use crate::pipeline::{OutputTensor, SourceError};
@@ -75,6 +77,8 @@ pub struct Conversion<'a> {
     pub file_name: String,
     /// The type of most weights.
     pub file_type: FileType,
+    /// What was found out on the way.
+    pub notes: Vec<String>,
     /// What the user should know.
     pub warnings: Vec<String>,
 }
@@ -95,6 +99,7 @@ impl Source {
         open_weights: impl Fn(&Location) -> Result<Option<Checkpoint>, HfError>,
     ) -> Result<Source, HfError> {
         let location = Location::find(input)?;
+        location.refuse_adapter()?;
         let mut config = match Config::read(&location.dir) {
             Ok(config) => config,
             // A folder without anything, or with pickles, is better told from its weights.
@@ -104,21 +109,23 @@ impl Source {
             }
             Err(e) => return Err(e),
         };
-        let states_context = config.get(hparams::CONTEXT).is_some();
+        let states_context = config.get(CONTEXT_LENGTH.names).is_some();
         let family = Family::of(&mut config)?;
         let dims = Dims::of(&config)?;
         let checkpoint = open_weights(&location)?;
         let mut source = Source { location, family, config, dims, checkpoint, warnings: Vec::new() };
-        if let (false, Some(default)) = (states_context, source.config.u32(hparams::CONTEXT)?) {
+        if let (false, Some(default)) = (states_context, source.config.u32(CONTEXT_LENGTH.names)?) {
             source.warnings.push(format!(
                 "{}: no \"{}\", {default} is taken, the default of {}",
                 source.config.path().display(),
-                hparams::CONTEXT[0],
+                CONTEXT_LENGTH.exported,
                 family.class
             ));
         }
-        if source.checkpoint.is_some() {
-            source.warnings.extend(unsaid::warnings(family, &source.config, &source.dims)?);
+        if let Some(checkpoint) = &source.checkpoint {
+            source.warnings.extend(quantization::check(&source.config, checkpoint)?);
+            source.warnings.extend(missing_head(&source.config, checkpoint));
+            source.warnings.extend(family.losses(&source.config, &source.dims)?);
         }
         Ok(source)
     }
@@ -149,7 +156,7 @@ impl Source {
             Some(checkpoint) => {
                 // First, so that what is generated is no larger than what the tensors were found to be.
                 let stored = tensors::plan(self.family, &self.config, &self.dims, checkpoint)?;
-                let generated = hparams::generated(self.family, &self.config, &self.dims, &mut metadata)?;
+                let generated = self.family.derive(&self.config, &self.dims, &mut metadata)?;
                 let generated = generated.into_iter().map(|(name, values)| Planned::generated(name, values));
                 generated.chain(stored).collect()
             }
@@ -162,7 +169,7 @@ impl Source {
         };
 
         metadata.set("general.type", MetadataValue::String("model".to_owned()));
-        general::write_sampling(&self.location.dir, &options.overrides, &mut metadata)?;
+        let of_sampling = sampling::write(&self.location.dir, &options.overrides, &mut metadata)?;
         let n_params = planned.iter().map(|t| t.shape.iter().product::<u64>()).sum();
         let size = naming::size_label(planned.iter().map(|t| (t.name.clone(), t.shape.clone())));
         let general = General::collect(
@@ -174,7 +181,7 @@ impl Source {
             &options.overrides,
         )?;
         general.write(&mut metadata);
-        hparams::write(self.family, &self.config, &self.dims, file_type.id(), &mut metadata)?;
+        self.family.write_keys(&self.config, &self.dims, file_type.id(), &mut metadata)?;
         metadata.set("general.quantization_version", MetadataValue::U32(2));
         let n_vocab = self.dims.n_vocab as usize;
         let (dir, pre) = (&self.location.dir, options.pre.as_deref());
@@ -197,12 +204,25 @@ impl Source {
                 "{}.gguf",
                 general.file_stem(self.checkpoint.as_ref().map(|_| file_type.name()))
             ),
-            warnings: self.warnings.iter().chain(&general.warnings).chain(&of_tokenizer).cloned().collect(),
+            notes: of_tokenizer.notes,
+            warnings: [self.warnings.clone(), of_sampling, general.warnings, of_tokenizer.warnings].concat(),
             metadata,
             tensors,
             file_type,
         })
     }
+}
+
+/// Tells of an output that has no weights of its own although the configuration says that it has.
+fn missing_head(config: &Config, checkpoint: &Checkpoint) -> Option<String> {
+    let has_head = checkpoint.tensors().any(|tensor| tensor.tensor.name.ends_with("lm_head.weight"));
+    (config.get(&[TIED]) == Some(&Value::Bool(false)) && !has_head).then(|| {
+        format!(
+            "{}: {TIED} is false, but the checkpoint has no lm_head.weight, which transformers would begin at random: \
+             the output will use the embeddings",
+            config.path().display()
+        )
+    })
 }
 
 /// What [`natural_type`] will most likely be, by what the configuration says of the weights.

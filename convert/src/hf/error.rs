@@ -44,8 +44,8 @@ pub enum HfError {
     },
     /// The pre-tokenizer cannot be told from the tokenizer's behaviour.
     #[error(
-        "{path}: unknown pre-tokenizer (fingerprint {fingerprint}); if the tokenizer is a variant of a known one, name \
-         that with --pre NAME (known: {known})",
+        "{path}: unknown pre-tokenizer (fingerprint {fingerprint}); the nearest known one is {nearest}: {differences}; if \
+         that makes no difference, name it with --pre NAME (known: {known})",
         path = path.display()
     )]
     PreTokenizer {
@@ -53,6 +53,10 @@ pub enum HfError {
         path: PathBuf,
         /// SHA-256 of the tokens of a fixed text.
         fingerprint: String,
+        /// The one whose structure is nearest.
+        nearest: &'static str,
+        /// In what the tokenizer differs from that.
+        differences: String,
         /// The names there are.
         known: String,
     },
@@ -70,4 +74,27 @@ impl HfError {
     pub(crate) fn tensor(path: &Path, tensor: &str, reason: impl ToString) -> HfError {
         HfError::Tensor { path: path.to_owned(), tensor: tensor.to_owned(), reason: reason.to_string() }
     }
+}
+
+/// Why a GGUF cannot become a checkpoint.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// Nobody here knows this architecture.
+    #[error("architecture \"{found}\" cannot be exported (possible: {known})")]
+    Architecture {
+        /// What the file has.
+        found: String,
+        /// What could be exported.
+        known: String,
+    },
+    /// The file lacks something, or has something that no checkpoint of this family has.
+    #[error("{0}")]
+    Model(String),
+    /// The metadata.
+    #[error(transparent)]
+    Metadata(#[from] qgguf_gguf::Error),
+    /// The configuration that follows from the metadata is none.
+    #[error("its configuration would be wrong: {0}")]
+    Config(#[from] HfError),
 }

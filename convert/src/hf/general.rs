@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::config::describe;
 use super::naming::{self, IdParts};
 use super::overrides::Overrides;
+use super::sampling::SETTINGS;
 use super::{Config, HfError, json};
 
 /// A model or data set that this one was made from: texts for [`ORIGIN`].
@@ -78,7 +79,7 @@ impl General {
     ) -> Result<General, HfError> {
         let mut general = General::default();
         if let Some(card) = general.card(dir)? {
-            general.read_card(&card, n_params);
+            general.read_card(&dir.join("README.md"), &card, n_params);
         }
         let path = config.str(&["_name_or_path"]).filter(|path| path.matches('/').count() <= 1);
         for id in [path, Some(folder)].into_iter().flatten().filter(|id| !id.is_empty()) {
@@ -103,7 +104,7 @@ impl General {
             let sampling = key.strip_prefix("general.sampling.");
             others.contains(&key)
                 || TEXTS.iter().any(|text| text.0 == key)
-                || sampling.is_some_and(|key| key == "sequence" || SAMPLING.iter().any(|s| s.0 == key))
+                || sampling.is_some_and(|key| key == "sequence" || SETTINGS.iter().any(|s| s.key == key))
         };
         self.warnings.extend(overrides.unknown(is_known));
         Ok(())
@@ -122,15 +123,29 @@ impl General {
         }
     }
 
-    fn read_card(&mut self, card: &Map<String, Value>, n_params: u64) {
+    fn read_card(&mut self, path: &Path, card: &Map<String, Value>, n_params: u64) {
         for (text, (_, keys)) in self.texts.iter_mut().zip(TEXTS) {
             *text = keys.iter().find_map(|key| card.get(*key).and_then(plain));
         }
         if let Some(Value::Array(_)) = card.get("license") {
             self.texts[LICENSE] = Some(list(card, &["license"]).join(",")).filter(|text| !text.is_empty());
         }
-        let origins = |keys: &[&str]| -> Vec<Origin> {
-            list(card, keys).iter().map(|id| origin(id, n_params)).collect()
+        let mut origins = |keys: &[&str]| -> Vec<Origin> {
+            let mut found = Vec::new();
+            for value in values(card, keys) {
+                match origin(value, n_params) {
+                    Some(origin) if !found.contains(&origin) => found.push(origin),
+                    Some(_) => {}
+                    None => self.warnings.push(format!(
+                        "{}: \"{}\": expected an id or an object with texts for {}, found {}; it is left out",
+                        path.display(),
+                        keys[0],
+                        ORIGIN.join(", "),
+                        describe(value)
+                    )),
+                }
+            }
+            found
         };
         self.base_models = origins(&["base_model", "base_models", "base_model_sources"]);
         self.datasets = origins(&["datasets", "dataset", "dataset_sources"]);
@@ -226,25 +241,35 @@ fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// The texts under some keys, each a list or a single one, without repetitions.
+/// What stands under some keys, each a list or a single value.
+fn values<'c>(card: &'c Map<String, Value>, keys: &[&str]) -> impl Iterator<Item = &'c Value> {
+    let found = keys.iter().filter_map(|key| card.get(*key)).filter(|value| !value.is_null());
+    found.flat_map(|value| match value {
+        Value::Array(values) => values.as_slice(),
+        value => std::slice::from_ref(value),
+    })
+}
+
+/// The texts under some keys, without repetitions.
 fn list(card: &Map<String, Value>, keys: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
-    for value in keys.iter().filter_map(|key| card.get(*key)) {
-        let values = match value {
-            Value::Array(values) => values.as_slice(),
-            value => std::slice::from_ref(value),
-        };
-        for text in values.iter().filter_map(plain) {
-            if !found.contains(&text) {
-                found.push(text);
-            }
+    for text in values(card, keys).filter_map(plain) {
+        if !found.contains(&text) {
+            found.push(text);
         }
     }
     found
 }
 
-/// What an id or an address says about a model or data set.
-fn origin(id: &str, n_params: u64) -> Origin {
+/// What a card says about a model or data set: its id, or an object with what is known of it.
+fn origin(value: &Value, n_params: u64) -> Option<Origin> {
+    let Value::Object(fields) = value else { return Some(origin_of_id(&plain(value)?, n_params)) };
+    let origin = ORIGIN.map(|field| fields.get(field).and_then(plain));
+    origin.iter().any(Option::is_some).then_some(origin)
+}
+
+/// What an id or an address says.
+fn origin_of_id(id: &str, n_params: u64) -> Origin {
     let is_address = ["https://", "http://", "ssh://", "git@"].iter().any(|start| id.starts_with(start));
     let parts = match id.strip_prefix(HUB) {
         Some(path) => naming::parts(path, n_params),
@@ -263,57 +288,6 @@ fn origin(id: &str, n_params: u64) -> Origin {
         "repo_url" => repo_url.clone(),
         _ => None,
     })
-}
-
-/// `generation_config.json` to `general.sampling.*`: `(key, name there, whether it is an integer)`, in order.
-pub(crate) const SAMPLING: [(&str, &str, bool); 12] = [
-    ("top_k", "top_k", true),
-    ("top_p", "top_p", false),
-    ("min_p", "min_p", false),
-    ("xtc_probability", "xtc_probability", false),
-    ("xtc_threshold", "xtc_threshold", false),
-    ("temp", "temperature", false),
-    ("penalty_last_n", "penalty_last_n", true),
-    ("penalty_repeat", "penalty_repeat", false),
-    ("penalty_repeat", "repetition_penalty", false),
-    ("mirostat", "mirostat", true),
-    ("mirostat_tau", "mirostat_tau", false),
-    ("mirostat_eta", "mirostat_eta", false),
-];
-
-/// Appends what `generation_config.json` recommends for sampling; `overrides` stand over it.
-pub(crate) fn write_sampling(
-    dir: &Path,
-    overrides: &Overrides,
-    metadata: &mut Metadata,
-) -> Result<(), HfError> {
-    let path = dir.join("generation_config.json");
-    let config = json::read_object(&path)?.unwrap_or_default();
-    let mut sequence = config.get("sequence").and_then(Value::as_str).map(str::to_owned);
-    overrides.text("general.sampling.sequence", &mut sequence)?;
-    set_text(metadata, "general.sampling.sequence", sequence.as_deref());
-    for (name, name_there, is_integer) in SAMPLING {
-        let key = format!("general.sampling.{name}");
-        let replaced = overrides.get(&key);
-        let Some(value) = replaced.or(config.get(name_there)).filter(|value| !value.is_null()) else {
-            continue;
-        };
-        if metadata.get(&key).is_some() {
-            continue;
-        }
-        let read = match is_integer {
-            true => value.as_i64().and_then(|v| i32::try_from(v).ok()).map(MetadataValue::I32),
-            false => value.as_f64().map(|v| MetadataValue::F32(v as f32)),
-        };
-        let wrong = || {
-            let (file, name) =
-                if replaced.is_some() { (&*overrides.path, &*key) } else { (&*path, name_there) };
-            let kind = if is_integer { "an integer" } else { "a number" };
-            HfError::file(file, format!("\"{name}\": expected {kind}, found {}", describe(value)))
-        };
-        metadata.set(&key, read.ok_or_else(wrong)?);
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -366,6 +340,35 @@ mod tests {
         assert_eq!(metadata.strings("general.tags").unwrap().unwrap().len(), 3);
         let languages: Vec<_> = metadata.strings("general.languages").unwrap().unwrap().iter().collect();
         assert_eq!(languages, ["en", "no"]);
+    }
+
+    #[test]
+    fn a_base_model_may_be_an_object() {
+        let (metadata, warnings) = metadata_of(
+            "---\nbase_model:\n- name: Base\n  organization: Org\n  repo_url: https://b\n- org/Other-7B\n- id: x\n---\n",
+        );
+        let of_models = metadata.iter().filter(|(key, _)| key.starts_with("general.base_model"));
+        let list: Vec<String> = of_models.map(|(key, value)| format!("{}={value:?}", &key[19..])).collect();
+        assert_eq!(
+            list,
+            [
+                "count=U32(2)",
+                "0.name=String(\"Base\")",
+                "0.organization=String(\"Org\")",
+                "0.repo_url=String(\"https://b\")",
+                "1.name=String(\"Other 7B\")",
+                "1.organization=String(\"Org\")",
+                "1.repo_url=String(\"https://huggingface.co/org/Other-7B\")",
+            ]
+        );
+        assert_eq!(warnings.len(), 1);
+        assert!(
+            warnings[0].ends_with(
+                "README.md: \"base_model\": expected an id or an object with texts for name, author, version, \
+                 organization, description, url, doi, uuid, repo_url, found {\"id\":\"x\"}; it is left out"
+            ),
+            "{warnings:?}"
+        );
     }
 
     #[test]

@@ -55,3 +55,9 @@ pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, H
     }
     serde_json::from_str(text).map_err(|e| HfError::file(path, e))
 }
+
+/// A number that reads as `x` again, as short as it can be.
+pub(crate) fn number(x: f32) -> Value {
+    let short: f64 = x.to_string().parse().expect("a number is written as one");
+    if short as f32 == x { short.into() } else { f64::from(x).into() }
+}

@@ -306,7 +306,12 @@ fn place(path: &Path, name: String, entry: Entry, data: u64) -> Result<StoredTen
     let wrong = |reason: String| HfError::tensor(path, &shorten(&name), reason);
     let dtype = Dtype::from_name(&entry.dtype).ok_or_else(|| {
         let known: Vec<_> = DTYPES.iter().map(|row| row.1).collect();
-        wrong(format!("dtype {} cannot be converted (possible: {})", shorten(&entry.dtype), known.join(", ")))
+        let hint = match entry.dtype.starts_with("F8_") || entry.dtype.starts_with("F4") {
+            true => "; weights of so few bits are those of a quantized checkpoint: take the one that it was made from",
+            false => "",
+        };
+        let dtype = shorten(&entry.dtype);
+        wrong(format!("dtype {dtype} cannot be converted (possible: {}){hint}", known.join(", ")))
     })?;
     let [start, end] = entry.data_offsets;
     if start > end {

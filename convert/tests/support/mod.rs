@@ -10,14 +10,7 @@ use qgguf_kernels::Kernels;
 
 /// The reference data, or nothing where there is none.
 pub fn fixtures() -> Option<PathBuf> {
-    let dir = std::env::var_os("QGGUF_FIXTURES")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures"), PathBuf::from);
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty()), "no fixtures at {}", dir.display());
-    eprintln!("SKIPPED: no fixtures at {}", dir.display());
-    None
+    qgguf_testing::fixtures("convert")
 }
 
 /// Converts a checkpoint; fails only if blocks of a type cannot be made.

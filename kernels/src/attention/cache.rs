@@ -302,7 +302,7 @@ impl KvLayer {
     }
 
     /// Writes keys and values (`[token][head][element]`) of the next `n` positions.
-    pub(super) fn append(&mut self, (team, table): (&Team, &Table), k: &[f32], v: &[f32], n: usize) {
+    pub(crate) fn append(&mut self, (team, table): (&Team, &Table), k: &[f32], v: &[f32], n: usize) {
         self.reserve(n).expect("room is made before an evaluation");
         let (layout, pos0) = (self.layout, self.len);
         for (c, page) in self.pages.iter_mut().enumerate().skip(pos0 / CHUNK) {

@@ -17,8 +17,8 @@ pub(crate) use chunk::{Queries, attend_chunk, finish, merge};
 use chunk::{reset, scratch_len, state_len};
 pub use pages::{KvPool, KvPoolFull};
 
-use crate::compute::Compute;
-use crate::team::SharedSlice;
+use crate::table::Table;
+use crate::team::{SharedSlice, Team};
 
 /// Constants of one attention layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -119,22 +119,11 @@ fn list_tasks(tasks: &mut Vec<Task>, spans: &[Span], n: usize) {
     tasks.sort_unstable_by_key(|task| std::cmp::Reverse((task.pos0 + task.n_tokens, task.first)));
 }
 
-impl Compute {
-    /// Appends keys and values (`[token][head][element]`) of `n_tokens` positions to the cache.
-    ///
-    /// # Panics
-    /// If the cache's pool has no room; [`KvLayer::reserve`] makes it.
-    pub fn kv_append(&mut self, kv: &mut KvLayer, k: &[f32], v: &[f32], n_tokens: usize) {
-        let (n_head, dim_k, dim_v) = kv.dims();
-        assert!(k.len() == n_tokens * n_head * dim_k && v.len() == n_tokens * n_head * dim_v);
-        kv.append((&self.team, self.kernels.table()), k, v, n_tokens);
-    }
-
-    /// Causal attention of the queries of a batch (`[token][head][element]`). Span i sees the cache `kv(i)`, which
-    /// holds its own keys and values already; all caches have the same layout. `out` is
-    /// `[token][head][element of a value]`.
-    pub fn attention<'a>(
+impl AttentionScratch {
+    /// [`Compute::attention`](crate::Compute::attention).
+    pub(crate) fn attend<'a>(
         &mut self,
+        (team, table): (&Team, &Table),
         spans: &[Span],
         kv: impl Fn(usize) -> &'a KvLayer + Sync,
         q: &[f32],
@@ -153,7 +142,7 @@ impl Compute {
         assert!(q.len() == n_tokens * n_head * dim_k && out.len() == n_tokens * n_head * dim_v);
         let group = n_head / n_head_kv;
         let tokens = (ROWS / group).max(1);
-        let AttentionScratch { tasks, partials, totals } = &mut self.attention;
+        let AttentionScratch { tasks, partials, totals } = self;
         list_tasks(tasks, spans, tokens);
         let n_tasks = tasks.len() * n_head_kv;
         let queries = |task: usize| {
@@ -163,7 +152,6 @@ impl Compute {
         };
         let state = state_len(dim_v);
         let out = SharedSlice::new(out);
-        let table = self.kernels.table();
         let finish = |queries: &Queries<'_>, totals: &[f32]| {
             for (t, totals) in totals.chunks_exact(group * state).enumerate() {
                 let at = (queries.first + t) * n_head + queries.head * group;
@@ -172,8 +160,8 @@ impl Compute {
             }
         };
 
-        if n_tasks >= self.team.n_threads() * TASKS_PER_THREAD || self.team.n_threads() == 1 {
-            self.team.run(n_tasks, |task| {
+        if n_tasks >= team.n_threads() * TASKS_PER_THREAD || team.n_threads() == 1 {
+            team.run(n_tasks, |task| {
                 let queries = queries(task);
                 let n_states = queries.n_rows() * state;
                 LOCAL.with_borrow_mut(|local| {
@@ -214,7 +202,7 @@ impl Compute {
                 let at = task * round.len() + c - round.start;
                 partials.range(at * n_states, queries.n_rows() * state)
             };
-            self.team.run(n_tasks * round.len(), |i| {
+            team.run(n_tasks * round.len(), |i| {
                 let (task, c) = (i / round.len(), round.start + i % round.len());
                 let queries = queries(task);
                 if seen(&queries).contains(&c) {
@@ -225,12 +213,12 @@ impl Compute {
                     });
                 }
             });
-            self.team.run(n_tasks, |task| {
+            team.run(n_tasks, |task| {
                 let queries = queries(task);
                 // SAFETY: every task has totals of its own; the table belongs to this CPU.
                 let totals = unsafe { totals.range(task * n_states, queries.n_rows() * state) };
                 for c in seen(&queries) {
-                    // SAFETY: as above.
+                    // SAFETY: the totals belong to this task, the states are written by now; the table belongs to this CPU.
                     unsafe { (table.attend_merge)(totals, states(task, c, &queries), state) }
                 }
                 if round.end == end {

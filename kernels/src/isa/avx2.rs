@@ -2,14 +2,17 @@
 //! adds four bytes.
 
 mod chains;
+mod gather;
 mod products;
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use crate::simd::{Rows, Simd, chains_by_quads, scaled_chains_by_quads};
-use crate::weights::{COLUMNS, Quad};
-use crate::wide::Wide;
+pub(super) use gather::four_words;
+use gather::gather8;
+
+use crate::layout::{COLUMNS, NumberFormat, PanelRows, Quad};
+use crate::simd::{Simd, chains_by_quads, scaled_chains_by_quads};
 
 /// How four products of bytes are added.
 pub(super) mod dot {
@@ -69,29 +72,29 @@ macro_rules! both {
     };
 }
 
-// SAFETY of all blocks below: the intrinsics need only the features that the token proves, and the pointers
-// come from references to arrays of the size that is read or written.
-#[allow(clippy::undocumented_unsafe_blocks)]
 impl<const DOT: u8> Simd for Avx2<DOT> {
     type F32 = [__m256; 2];
-    type Lanes = Pair;
+    type I32 = Pair;
     type Mask = [__m256; 2];
 
     const WORD_CHAINS: bool = DOT == dot::WORDS;
     const SIGNED_CHAINS: bool = DOT == dot::WORDS;
     const TOKENS: usize = 4;
-    const WIDE_TOKENS: usize = 3;
+    const FLOAT_TOKENS: usize = 3;
 
     #[inline(always)]
     fn splat(self, x: f32) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { [_mm256_set1_ps(x); 2] }
     }
     #[inline(always)]
     fn load(self, x: &[f32; 16]) -> [__m256; 2] {
+        // SAFETY: the array has all bytes that are read; the token proves the features.
         unsafe { [_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x.as_ptr().add(8))] }
     }
     #[inline(always)]
     fn load_f16(self, x: &[u8; 32]) -> [__m256; 2] {
+        // SAFETY: the array has all bytes that are read; the token proves the features.
         unsafe {
             let halves = |at: usize| _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().add(at).cast()));
             [halves(0), halves(16)]
@@ -99,6 +102,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     }
     #[inline(always)]
     fn load_bf16(self, x: &[u8; 32]) -> [__m256; 2] {
+        // SAFETY: the array has all bytes that are read; the token proves the features.
         unsafe {
             let widened = |at: usize| {
                 let words = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().add(at).cast()));
@@ -109,6 +113,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     }
     #[inline(always)]
     fn store(self, v: [__m256; 2], out: &mut [f32; 16]) {
+        // SAFETY: the array has room for all that is written; the token proves the features.
         unsafe {
             _mm256_storeu_ps(out.as_mut_ptr(), v[0]);
             _mm256_storeu_ps(out.as_mut_ptr().add(8), v[1]);
@@ -116,6 +121,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     }
     #[inline(always)]
     fn store_f16(self, v: [__m256; 2], out: &mut [u8; 32]) {
+        // SAFETY: the array has room for all that is written; the token proves the features.
         unsafe {
             _mm_storeu_si128(out.as_mut_ptr().cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v[0]));
             _mm_storeu_si128(
@@ -126,6 +132,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     }
     #[inline(always)]
     fn store_i8(self, v: [__m256; 2], out: &mut [i8; 16]) {
+        // SAFETY: the array has room for all that is written; the token proves the features.
         unsafe {
             let words = _mm256_packs_epi32(_mm256_cvtps_epi32(v[0]), _mm256_cvtps_epi32(v[1]));
             // Packed within 128 bits; then the four groups of four are put in order.
@@ -136,66 +143,82 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     }
     #[inline(always)]
     fn add(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])] }
     }
     #[inline(always)]
     fn sub(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { [_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1])] }
     }
     #[inline(always)]
     fn mul(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])] }
     }
     #[inline(always)]
     fn div(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { [_mm256_div_ps(a[0], b[0]), _mm256_div_ps(a[1], b[1])] }
     }
     #[inline(always)]
     fn max(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { [_mm256_max_ps(a[0], b[0]), _mm256_max_ps(a[1], b[1])] }
     }
     #[inline(always)]
     fn min(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { [_mm256_min_ps(a[0], b[0]), _mm256_min_ps(a[1], b[1])] }
     }
     #[inline(always)]
     fn mul_add(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])] }
     }
     #[inline(always)]
     fn sqrt(self, v: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { [_mm256_sqrt_ps(v[0]), _mm256_sqrt_ps(v[1])] }
     }
     #[inline(always)]
     fn gt(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_cmp_ps::<_CMP_GT_OQ>(a[i], b[i])) }
     }
     #[inline(always)]
     fn eq(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_cmp_ps::<_CMP_EQ_OQ>(a[i], b[i])) }
     }
     #[inline(always)]
     fn both(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_and_ps(a[i], b[i])) }
     }
     #[inline(always)]
     fn any(self, m: [__m256; 2]) -> bool {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm256_movemask_ps(_mm256_or_ps(m[0], m[1])) != 0 }
     }
     #[inline(always)]
     fn select(self, m: [__m256; 2], a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_blendv_ps(b[i], a[i], m[i])) }
     }
     #[inline(always)]
     fn bits(self, v: [__m256; 2]) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_castps_si256(v[i])) }
     }
     #[inline(always)]
     fn of_bits(self, v: Pair) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_castsi256_ps(v[i])) }
     }
     #[inline(always)]
     fn exp2_whole(self, n: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let power = |n| {
                 let biased = _mm256_add_epi32(_mm256_cvttps_epi32(n), _mm256_set1_epi32(127));
@@ -206,6 +229,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     }
     #[inline(always)]
     fn sum(self, v: [__m256; 2]) -> f32 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let eight = _mm256_add_ps(v[0], v[1]);
             let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
@@ -216,6 +240,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
 
     #[inline(always)]
     fn largest(self, v: [__m256; 2]) -> f32 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let eight = _mm256_max_ps(v[0], v[1]);
             let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
@@ -225,31 +250,36 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     }
 
     #[inline(always)]
-    fn lanes(self, x: &[u8; 64]) -> Pair {
+    fn load_i32(self, x: &[u8; 64]) -> Pair {
+        // SAFETY: the array has all bytes that are read; the token proves the features.
         unsafe { both!(|i| _mm256_loadu_si256(x.as_ptr().add(32 * i).cast())) }
     }
     #[inline(always)]
-    fn store_lanes(self, v: Pair, out: &mut [u8; 64]) {
+    fn store_i32(self, v: Pair, out: &mut [u8; 64]) {
+        // SAFETY: the array has room for all that is written; the token proves the features.
         unsafe {
             _mm256_storeu_si256(out.as_mut_ptr().cast(), v[0]);
             _mm256_storeu_si256(out.as_mut_ptr().add(32).cast(), v[1]);
         }
     }
     #[inline(always)]
-    fn splat_lanes(self, x: i32) -> Pair {
+    fn splat_i32(self, x: i32) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { [_mm256_set1_epi32(x); 2] }
     }
     #[inline(always)]
-    fn gather(self, rows: Rows<'_>, at: usize) -> [Pair; 4] {
+    fn gather(self, rows: PanelRows<'_>, at: usize) -> [Pair; 4] {
         let (p, stride) = rows.at(at, 16);
+        // SAFETY: all rows have these bytes, which `PanelRows::at` has checked; the token proves the features.
         unsafe {
             let (low, high) = (gather8(p, stride), gather8(p.add(8 * stride), stride));
             [[low[0], high[0]], [low[1], high[1]], [low[2], high[2]], [low[3], high[3]]]
         }
     }
     #[inline(always)]
-    fn gather_one(self, rows: Rows<'_>, at: usize) -> Pair {
+    fn gather_one(self, rows: PanelRows<'_>, at: usize) -> Pair {
         let (p, stride) = rows.at(at, 4);
+        // SAFETY: all rows have these bytes, which `PanelRows::at` has checked; the token proves the features.
         unsafe {
             [
                 _mm256_set_m128i(four_words(p.add(4 * stride), stride), four_words(p, stride)),
@@ -262,38 +292,47 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     }
     #[inline(always)]
     fn and(self, a: Pair, b: Pair) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_and_si256(a[i], b[i])) }
     }
     #[inline(always)]
     fn or(self, a: Pair, b: Pair) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_or_si256(a[i], b[i])) }
     }
     #[inline(always)]
     fn xor(self, a: Pair, b: Pair) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_xor_si256(a[i], b[i])) }
     }
     #[inline(always)]
     fn shl(self, v: Pair, n: u32) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_sll_epi32(v[i], _mm_cvtsi32_si128(n as i32))) }
     }
     #[inline(always)]
     fn shr(self, v: Pair, n: u32) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_srl_epi32(v[i], _mm_cvtsi32_si128(n as i32))) }
     }
     #[inline(always)]
     fn sar(self, v: Pair, n: u32) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_sra_epi32(v[i], _mm_cvtsi32_si128(n as i32))) }
     }
     #[inline(always)]
-    fn sub_lanes(self, a: Pair, b: Pair) -> Pair {
+    fn sub_i32(self, a: Pair, b: Pair) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_sub_epi32(a[i], b[i])) }
     }
     #[inline(always)]
     fn min_bytes(self, a: Pair, b: Pair) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_min_epu8(a[i], b[i])) }
     }
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: Pair) -> Pair {
+        // SAFETY: the array has all bytes that are read; the token proves the features.
         unsafe {
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
             both!(|i| _mm256_shuffle_epi8(table, v[i]))
@@ -301,6 +340,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     }
     #[inline(always)]
     fn repeat_byte(self, v: Pair, j: usize) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let j = 0x0101_0101 * j as i32;
             let order = _mm_set_epi32(0x0c0c_0c0c + j, 0x0808_0808 + j, 0x0404_0404 + j, j);
@@ -310,6 +350,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     }
     #[inline(always)]
     fn halves(self, v: Pair) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let low = _mm256_set1_epi32(0xffff);
             // Packs within 128 bits; then the four groups of four are put in order.
@@ -322,16 +363,18 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         }
     }
     #[inline(always)]
-    fn lanes_to_f32(self, v: Pair) -> [__m256; 2] {
+    fn i32_to_f32(self, v: Pair) -> [__m256; 2] {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { [_mm256_cvtepi32_ps(v[0]), _mm256_cvtepi32_ps(v[1])] }
     }
 
     #[inline(always)]
     fn chain_start(self, from: Pair) -> Pair {
-        if Self::WORD_CHAINS { self.splat_lanes(0) } else { from }
+        if Self::WORD_CHAINS { self.splat_i32(0) } else { from }
     }
     #[inline(always)]
     fn chain(self, sums: Pair, w: Pair, a: i32) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let a = _mm256_set1_epi32(a);
             both!(|i| match DOT {
@@ -344,6 +387,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     #[inline(always)]
     fn chain_signed(self, sums: Pair, w: Pair, a: i32) -> Pair {
         // |w| <= 128 as an unsigned byte; its sign moves to `a`. Pairs stay below 2 * 128 * 127.
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let (a, one) = (_mm256_set1_epi32(a), _mm256_set1_epi16(1));
             both!(|i| {
@@ -392,14 +436,16 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         scaled_chains_by_quads(self, signed, w, codes, scales, steps, sums);
     }
     #[inline(always)]
-    fn here(self, v: Pair) -> Pair {
-        unsafe { kept(v) }
+    fn pinned(self, v: Pair) -> Pair {
+        // SAFETY: the token proves the features.
+        unsafe { pin(v) }
     }
     #[inline(always)]
     fn chain_end(self, from: Pair, sums: Pair) -> Pair {
         if !Self::WORD_CHAINS {
             return sums;
         }
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_add_epi32(from[i], _mm256_madd_epi16(sums[i], _mm256_set1_epi16(1)))) }
     }
     #[inline(always)]
@@ -407,10 +453,11 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         if !Self::WORD_CHAINS {
             return v;
         }
-        self.or(self.and(v, self.splat_lanes(0xffff)), self.shl(v, 16))
+        self.or(self.and(v, self.splat_i32(0xffff)), self.shl(v, 16))
     }
     #[inline(always)]
     fn chain_scaled(self, acc: Pair, sums: Pair, scale: Pair) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             both!(|i| {
                 let scaled = if Self::WORD_CHAINS {
@@ -423,20 +470,22 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
         }
     }
     #[inline(always)]
-    fn wide_scaled(self, acc: Pair, sums: Pair, scale: Pair) -> Pair {
+    fn chain_scaled_i32(self, acc: Pair, sums: Pair, scale: Pair) -> Pair {
         let scale = if Self::WORD_CHAINS { self.sar(scale, 16) } else { scale };
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { both!(|i| _mm256_add_epi32(acc[i], _mm256_mullo_epi32(sums[i], scale[i]))) }
     }
     #[inline(always)]
-    fn wide_products<W: Wide, const R: usize, const T: usize>(
+    fn float_products<const R: usize, const T: usize>(
         self,
+        format: NumberFormat,
         w: &[&[u8]; R],
         x: &[&[f32]; T],
         n_cols: usize,
     ) -> Option<[[[__m256; 2]; T]; R]> {
         let (w, x) = (w[..].try_into().ok()?, x[..].try_into().ok()?);
         // SAFETY: the CPU has AVX2, FMA and F16C.
-        let found = unsafe { products::two_by_three(W::KIND, w, x, n_cols) };
+        let found = unsafe { products::two_by_three(format, w, x, n_cols) };
         let mut sums = [[self.splat(0.0); T]; R];
         for (sums, found) in sums.iter_mut().zip(found) {
             sums.copy_from_slice(&found);
@@ -445,6 +494,7 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     }
     #[inline(always)]
     fn dot_pairs(self, acc: Pair, w: Pair, a: i32) -> Pair {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let a = _mm256_set1_epi32(a);
             both!(|i| _mm256_add_epi32(acc[i], _mm256_madd_epi16(w[i], a)))
@@ -452,57 +502,13 @@ impl<const DOT: u8> Simd for Avx2<DOT> {
     }
     #[inline(always)]
     fn prefetch(self, p: *const u8) {
+        // SAFETY: any address may be asked for; the token proves the features.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
     #[inline(always)]
     fn prefetch_near(self, p: *const u8) {
+        // SAFETY: any address may be asked for; the token proves the features.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
-    }
-}
-
-/// 16 bytes of 8 rows, `stride` apart: lane r of register j has bytes `4j` to `4j + 3` of row r.
-///
-/// # Safety
-/// The rows have these bytes, and the CPU has AVX2.
-#[inline(always)]
-unsafe fn gather8(p: *const u8, stride: usize) -> [__m256i; 4] {
-    // SAFETY: promised by the caller.
-    unsafe {
-        // Rows i and i + 4 in one register; then four rows of four lanes are transposed.
-        let (p4, z) = (p.add(4 * stride), [_mm_setzero_si128(); 4]);
-        let mut low = z;
-        let mut high = z;
-        for i in 0..4 {
-            low[i] = _mm_loadu_si128(p.add(i * stride).cast());
-            high[i] = _mm_loadu_si128(p4.add(i * stride).cast());
-        }
-        let z = [
-            _mm256_set_m128i(high[0], low[0]),
-            _mm256_set_m128i(high[1], low[1]),
-            _mm256_set_m128i(high[2], low[2]),
-            _mm256_set_m128i(high[3], low[3]),
-        ];
-        let (a, b) = (_mm256_unpacklo_epi32(z[0], z[1]), _mm256_unpackhi_epi32(z[0], z[1]));
-        let (c, d) = (_mm256_unpacklo_epi32(z[2], z[3]), _mm256_unpackhi_epi32(z[2], z[3]));
-        [
-            _mm256_unpacklo_epi64(a, c),
-            _mm256_unpackhi_epi64(a, c),
-            _mm256_unpacklo_epi64(b, d),
-            _mm256_unpackhi_epi64(b, d),
-        ]
-    }
-}
-
-/// 4 bytes of 4 rows, `stride` apart.
-///
-/// # Safety
-/// The rows have these bytes.
-#[inline(always)]
-pub(super) unsafe fn four_words(p: *const u8, stride: usize) -> __m128i {
-    // SAFETY: promised by the caller; SSE2 is always there.
-    unsafe {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|r| _mm_loadu_si32(p.add(r * stride)));
-        _mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d))
     }
 }
 
@@ -512,7 +518,7 @@ pub(super) unsafe fn four_words(p: *const u8, stride: usize) -> __m128i {
 /// The CPU has AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn kept([mut low, mut high]: Pair) -> Pair {
+unsafe fn pin([mut low, mut high]: Pair) -> Pair {
     // SAFETY: it is no instruction.
     unsafe {
         asm!("/* {0} {1} */", inout(ymm_reg) low, inout(ymm_reg) high, options(nomem, nostack, preserves_flags))

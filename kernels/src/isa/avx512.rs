@@ -5,7 +5,8 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::avx2::{dot, four_words};
-use crate::simd::{Rows, Simd};
+use crate::layout::PanelRows;
+use crate::simd::Simd;
 
 /// Proof that the CPU has the features of one of the modules below.
 #[derive(Clone, Copy)]
@@ -38,33 +39,34 @@ pub(super) mod vnni {
     );
 }
 
-// SAFETY of all blocks below: the intrinsics need only the features that the token proves, and the pointers
-// come from references to arrays of the size that is read or written, or from [`Rows::at`].
-#[allow(clippy::undocumented_unsafe_blocks)]
 impl<const DOT: u8> Simd for Avx512<DOT> {
     type F32 = __m512;
-    type Lanes = __m512i;
+    type I32 = __m512i;
     type Mask = __mmask16;
 
     const WORD_CHAINS: bool = DOT == dot::WORDS;
     const SIGNED_CHAINS: bool = DOT == dot::WORDS;
     const TOKENS: usize = 8;
-    const WIDE_TOKENS: usize = 4;
+    const FLOAT_TOKENS: usize = 4;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_set1_ps(x) }
     }
     #[inline(always)]
     fn load(self, x: &[f32; 16]) -> __m512 {
+        // SAFETY: the array has all bytes that are read; the token proves the features.
         unsafe { _mm512_loadu_ps(x.as_ptr()) }
     }
     #[inline(always)]
     fn load_f16(self, x: &[u8; 32]) -> __m512 {
+        // SAFETY: the array has all bytes that are read; the token proves the features.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())) }
     }
     #[inline(always)]
     fn load_bf16(self, x: &[u8; 32]) -> __m512 {
+        // SAFETY: the array has all bytes that are read; the token proves the features.
         unsafe {
             let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(x.as_ptr().cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words))
@@ -72,10 +74,12 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     }
     #[inline(always)]
     fn store(self, v: __m512, out: &mut [f32; 16]) {
+        // SAFETY: the array has room for all that is written; the token proves the features.
         unsafe { _mm512_storeu_ps(out.as_mut_ptr(), v) }
     }
     #[inline(always)]
     fn store_f16(self, v: __m512, out: &mut [u8; 32]) {
+        // SAFETY: the array has room for all that is written; the token proves the features.
         unsafe {
             let halves = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v);
             _mm256_storeu_si256(out.as_mut_ptr().cast(), halves);
@@ -83,6 +87,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     }
     #[inline(always)]
     fn store_i8(self, v: __m512, out: &mut [i8; 16]) {
+        // SAFETY: the array has room for all that is written; the token proves the features.
         unsafe {
             let bytes = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v));
             _mm_storeu_si128(out.as_mut_ptr().cast(), bytes);
@@ -90,42 +95,52 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     }
     #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_add_ps(a, b) }
     }
     #[inline(always)]
     fn sub(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_sub_ps(a, b) }
     }
     #[inline(always)]
     fn mul(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_mul_ps(a, b) }
     }
     #[inline(always)]
     fn div(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_div_ps(a, b) }
     }
     #[inline(always)]
     fn max(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_max_ps(a, b) }
     }
     #[inline(always)]
     fn min(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_min_ps(a, b) }
     }
     #[inline(always)]
     fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_fmadd_ps(a, b, c) }
     }
     #[inline(always)]
     fn sqrt(self, v: __m512) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_sqrt_ps(v) }
     }
     #[inline(always)]
     fn gt(self, a: __m512, b: __m512) -> __mmask16 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b) }
     }
     #[inline(always)]
     fn eq(self, a: __m512, b: __m512) -> __mmask16 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b) }
     }
     #[inline(always)]
@@ -138,18 +153,22 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     }
     #[inline(always)]
     fn select(self, m: __mmask16, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_mask_blend_ps(m, b, a) }
     }
     #[inline(always)]
     fn bits(self, v: __m512) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_castps_si512(v) }
     }
     #[inline(always)]
     fn of_bits(self, v: __m512i) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_castsi512_ps(v) }
     }
     #[inline(always)]
     fn exp2_whole(self, n: __m512) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let biased = _mm512_add_epi32(_mm512_cvttps_epi32(n), _mm512_set1_epi32(127));
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
@@ -157,6 +176,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     }
     #[inline(always)]
     fn sum(self, v: __m512) -> f32 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
             let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
@@ -167,6 +187,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
 
     #[inline(always)]
     fn largest(self, v: __m512) -> f32 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let eight = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
             let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
@@ -176,20 +197,24 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     }
 
     #[inline(always)]
-    fn lanes(self, x: &[u8; 64]) -> __m512i {
+    fn load_i32(self, x: &[u8; 64]) -> __m512i {
+        // SAFETY: the array has all bytes that are read; the token proves the features.
         unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
     }
     #[inline(always)]
-    fn store_lanes(self, v: __m512i, out: &mut [u8; 64]) {
+    fn store_i32(self, v: __m512i, out: &mut [u8; 64]) {
+        // SAFETY: the array has room for all that is written; the token proves the features.
         unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), v) }
     }
     #[inline(always)]
-    fn splat_lanes(self, x: i32) -> __m512i {
+    fn splat_i32(self, x: i32) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_set1_epi32(x) }
     }
     #[inline(always)]
-    fn gather(self, rows: Rows<'_>, at: usize) -> [__m512i; 4] {
+    fn gather(self, rows: PanelRows<'_>, at: usize) -> [__m512i; 4] {
         let (p, stride) = rows.at(at, 16);
+        // SAFETY: all rows have these bytes, which `PanelRows::at` has checked; the token proves the features.
         unsafe {
             // Rows i, i + 4, i + 8 and i + 12 in one register; then four rows of four lanes are transposed.
             let mut z = [_mm512_setzero_si512(); 4];
@@ -211,8 +236,9 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
         }
     }
     #[inline(always)]
-    fn gather_one(self, rows: Rows<'_>, at: usize) -> __m512i {
+    fn gather_one(self, rows: PanelRows<'_>, at: usize) -> __m512i {
         let (p, stride) = rows.at(at, 4);
+        // SAFETY: all rows have these bytes, which `PanelRows::at` has checked; the token proves the features.
         unsafe {
             let v = _mm512_castsi128_si512(four_words(p, stride));
             let v = _mm512_inserti32x4::<1>(v, four_words(p.add(4 * stride), stride));
@@ -222,38 +248,47 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     }
     #[inline(always)]
     fn and(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_and_si512(a, b) }
     }
     #[inline(always)]
     fn or(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_or_si512(a, b) }
     }
     #[inline(always)]
     fn xor(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_xor_si512(a, b) }
     }
     #[inline(always)]
     fn shl(self, v: __m512i, n: u32) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_sll_epi32(v, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
     fn shr(self, v: __m512i, n: u32) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_srl_epi32(v, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
     fn sar(self, v: __m512i, n: u32) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_sra_epi32(v, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
-    fn sub_lanes(self, a: __m512i, b: __m512i) -> __m512i {
+    fn sub_i32(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_sub_epi32(a, b) }
     }
     #[inline(always)]
     fn min_bytes(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_min_epu8(a, b) }
     }
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: __m512i) -> __m512i {
+        // SAFETY: the array has all bytes that are read; the token proves the features.
         unsafe {
             let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
             _mm512_shuffle_epi8(table, v)
@@ -261,6 +296,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     }
     #[inline(always)]
     fn repeat_byte(self, v: __m512i, j: usize) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let j = 0x0101_0101 * j as i32;
             let order = _mm_set_epi32(0x0c0c_0c0c + j, 0x0808_0808 + j, 0x0404_0404 + j, j);
@@ -269,19 +305,22 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     }
     #[inline(always)]
     fn halves(self, v: __m512i) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)) }
     }
     #[inline(always)]
-    fn lanes_to_f32(self, v: __m512i) -> __m512 {
+    fn i32_to_f32(self, v: __m512i) -> __m512 {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_cvtepi32_ps(v) }
     }
 
     #[inline(always)]
     fn chain_start(self, from: __m512i) -> __m512i {
-        if Self::WORD_CHAINS { self.splat_lanes(0) } else { from }
+        if Self::WORD_CHAINS { self.splat_i32(0) } else { from }
     }
     #[inline(always)]
     fn chain(self, sums: __m512i, w: __m512i, a: i32) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let a = _mm512_set1_epi32(a);
             match DOT {
@@ -294,6 +333,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     #[inline(always)]
     fn chain_signed(self, sums: __m512i, w: __m512i, a: i32) -> __m512i {
         // |w| <= 128 as an unsigned byte; its sign moves to `a`. Pairs stay below 2 * 128 * 127.
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let a = _mm512_set1_epi32(a);
             let a = _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(w), _mm512_setzero_si512(), a);
@@ -302,14 +342,16 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
         }
     }
     #[inline(always)]
-    fn here(self, v: __m512i) -> __m512i {
-        unsafe { kept(v) }
+    fn pinned(self, v: __m512i) -> __m512i {
+        // SAFETY: the token proves the features.
+        unsafe { pin(v) }
     }
     #[inline(always)]
     fn chain_end(self, from: __m512i, sums: __m512i) -> __m512i {
         if !Self::WORD_CHAINS {
             return sums;
         }
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_add_epi32(from, _mm512_madd_epi16(sums, _mm512_set1_epi16(1))) }
     }
     #[inline(always)]
@@ -317,10 +359,11 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
         if !Self::WORD_CHAINS {
             return v;
         }
-        self.or(self.and(v, self.splat_lanes(0xffff)), self.shl(v, 16))
+        self.or(self.and(v, self.splat_i32(0xffff)), self.shl(v, 16))
     }
     #[inline(always)]
     fn chain_scaled(self, acc: __m512i, sums: __m512i, scale: __m512i) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let scaled = if Self::WORD_CHAINS {
                 _mm512_madd_epi16(sums, scale)
@@ -331,12 +374,14 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
         }
     }
     #[inline(always)]
-    fn wide_scaled(self, acc: __m512i, sums: __m512i, scale: __m512i) -> __m512i {
+    fn chain_scaled_i32(self, acc: __m512i, sums: __m512i, scale: __m512i) -> __m512i {
         let scale = if Self::WORD_CHAINS { self.sar(scale, 16) } else { scale };
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe { _mm512_add_epi32(acc, _mm512_mullo_epi32(sums, scale)) }
     }
     #[inline(always)]
     fn dot_pairs(self, acc: __m512i, w: __m512i, a: i32) -> __m512i {
+        // SAFETY: no memory is touched; the token proves the features.
         unsafe {
             let a = _mm512_set1_epi32(a);
             match DOT {
@@ -347,6 +392,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
     }
     #[inline(always)]
     fn prefetch(self, p: *const u8) {
+        // SAFETY: any address may be asked for; the token proves the features.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
 }
@@ -357,7 +403,7 @@ impl<const DOT: u8> Simd for Avx512<DOT> {
 /// The CPU has AVX-512 F.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn kept(mut v: __m512i) -> __m512i {
+unsafe fn pin(mut v: __m512i) -> __m512i {
     // SAFETY: it is no instruction.
     unsafe { asm!("/* {0} */", inout(zmm_reg) v, options(nomem, nostack, preserves_flags)) };
     v

@@ -2,7 +2,8 @@
 
 use half::f16;
 
-use crate::simd::{Rows, Simd};
+use crate::layout::PanelRows;
+use crate::simd::Simd;
 use crate::table::stamp;
 
 /// Needs no features.
@@ -38,7 +39,7 @@ fn word(x: i32, j: usize) -> i32 {
 
 impl Simd for Portable {
     type F32 = [f32; 16];
-    type Lanes = [u8; 64];
+    type I32 = [u8; 64];
     type Mask = [bool; 16];
 
     const WORD_CHAINS: bool = false;
@@ -152,19 +153,19 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn lanes(self, x: &[u8; 64]) -> [u8; 64] {
+    fn load_i32(self, x: &[u8; 64]) -> [u8; 64] {
         *x
     }
     #[inline(always)]
-    fn store_lanes(self, v: [u8; 64], out: &mut [u8; 64]) {
+    fn store_i32(self, v: [u8; 64], out: &mut [u8; 64]) {
         *out = v;
     }
     #[inline(always)]
-    fn splat_lanes(self, x: i32) -> [u8; 64] {
+    fn splat_i32(self, x: i32) -> [u8; 64] {
         from_lanes(|_| x)
     }
     #[inline(always)]
-    fn gather(self, rows: Rows<'_>, at: usize) -> [[u8; 64]; 4] {
+    fn gather(self, rows: PanelRows<'_>, at: usize) -> [[u8; 64]; 4] {
         std::array::from_fn(|j| self.gather_one(rows, at + 4 * j))
     }
     #[inline(always)]
@@ -172,7 +173,7 @@ impl Simd for Portable {
         std::array::from_fn(|j| std::array::from_fn(|r| x[r * stride + at + j]))
     }
     #[inline(always)]
-    fn gather_one(self, rows: Rows<'_>, at: usize) -> [u8; 64] {
+    fn gather_one(self, rows: PanelRows<'_>, at: usize) -> [u8; 64] {
         from_lanes(|r| i32::from_le_bytes(rows.field(r, at)))
     }
     #[inline(always)]
@@ -200,7 +201,7 @@ impl Simd for Portable {
         from_lanes(|i| lane(&v, i) >> n)
     }
     #[inline(always)]
-    fn sub_lanes(self, a: [u8; 64], b: [u8; 64]) -> [u8; 64] {
+    fn sub_i32(self, a: [u8; 64], b: [u8; 64]) -> [u8; 64] {
         from_lanes(|i| lane(&a, i).wrapping_sub(lane(&b, i)))
     }
     #[inline(always)]
@@ -220,7 +221,7 @@ impl Simd for Portable {
         std::array::from_fn(|i| f16::from_le_bytes([v[4 * i], v[4 * i + 1]]).to_f32())
     }
     #[inline(always)]
-    fn lanes_to_f32(self, v: [u8; 64]) -> [f32; 16] {
+    fn i32_to_f32(self, v: [u8; 64]) -> [f32; 16] {
         std::array::from_fn(|i| lane(&v, i) as f32)
     }
 

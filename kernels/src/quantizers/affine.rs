@@ -1,29 +1,29 @@
 //! The search for a scale and a minimum, `x = scale * code - min`, by weighted least squares.
 
-use super::lanes::{abs, clamp, negate, range, round_any};
+use super::groups::{abs, clamp, negate, range, round_any};
 use crate::simd::Simd;
 
 /// Which scales are tried, and how errors are measured.
 #[derive(Clone, Copy)]
-pub(super) struct Steps {
+pub(crate) struct Steps {
     /// The largest code.
-    pub(super) levels: f32,
+    pub(crate) levels: f32,
     /// The first candidate maps the range to `levels + first` codes.
-    pub(super) first: f32,
+    pub(crate) first: f32,
     /// The next ones to so many more each.
-    pub(super) step: f32,
+    pub(crate) step: f32,
     /// How many follow the first.
-    pub(super) last: u8,
+    pub(crate) last: u8,
     /// Errors count by their size, not by their square.
-    pub(super) absolute: bool,
+    pub(crate) absolute: bool,
 }
 
 /// What was found in each lane.
 #[derive(Clone, Copy)]
-pub(super) struct Affine<S: Simd> {
-    pub(super) scale: S::F32,
+pub(crate) struct Affine<S: Simd> {
+    pub(crate) scale: S::F32,
     /// Never negative.
-    pub(super) min: S::F32,
+    pub(crate) min: S::F32,
     offset: S::F32,
     inverse: S::F32,
     levels: f32,
@@ -32,7 +32,7 @@ pub(super) struct Affine<S: Simd> {
 impl<S: Simd> Affine<S> {
     /// The code of a weight.
     #[inline(always)]
-    pub(super) fn code(&self, s: S, x: S::F32) -> S::F32 {
+    pub(crate) fn code(&self, s: S, x: S::F32) -> S::F32 {
         affine_code(s, x, self.offset, self.inverse, self.levels)
     }
 }
@@ -44,7 +44,7 @@ fn affine_code<S: Simd>(s: S, x: S::F32, offset: S::F32, inverse: S::F32, levels
 
 /// The scale and the minimum of each lane.
 #[inline(always)]
-pub(super) fn affine<S: Simd, const N: usize>(
+pub(crate) fn affine<S: Simd, const N: usize>(
     s: S,
     x: &[S::F32; N],
     w: &[S::F32; N],

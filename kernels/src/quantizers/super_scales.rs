@@ -1,19 +1,19 @@
 //! The quantization of the scales (or minima) of a superblock: whole numbers from 0 and one scale, by weighted least
 //! squares. A lane holds a superblock, a vector one of its sub-blocks.
 
-use super::lanes::{Fit, GROUPS, TINY, byte, columns, differ, nearest, round_any, rows};
+use super::groups::{Fit, GROUPS, TINY, byte, columns, differ, nearest, round_any, rows};
 use crate::simd::Simd;
 
 /// The scales of 16 superblocks: the common scale of each, and codes from 0 to `levels`.
-pub(super) struct SuperScales<const N: usize> {
-    pub(super) d: [f32; GROUPS],
-    pub(super) codes: [[u8; N]; GROUPS],
+pub(crate) struct SuperScales<const N: usize> {
+    pub(crate) d: [f32; GROUPS],
+    pub(crate) codes: [[u8; N]; GROUPS],
 }
 
 /// Maps the largest to `levels`, for the `N` scales of each of up to 16 superblocks, as a weightless search does.
 /// Codes wrap to bytes and end at `most`.
 #[inline(always)]
-pub(super) fn by_largest<const N: usize>(
+pub(crate) fn by_largest<const N: usize>(
     values: &[[f32; N]; GROUPS],
     levels: f32,
     most: u8,
@@ -59,12 +59,12 @@ fn error<S: Simd, const N: usize>(
 /// A byte that a whole number is stored in, as a number again.
 #[inline(always)]
 fn wrapped<S: Simd>(s: S, v: S::F32) -> S::F32 {
-    s.sub(s.of_bits(s.or(byte(s, v), s.splat_lanes(0x4b00_0000))), s.splat(8_388_608.0))
+    s.sub(s.of_bits(s.or(byte(s, v), s.splat_i32(0x4b00_0000))), s.splat(8_388_608.0))
 }
 
 /// The least squares fit, with the weight of each value.
 #[inline(always)]
-pub(super) fn fitted<S: Simd, const N: usize>(
+pub(crate) fn fitted<S: Simd, const N: usize>(
     s: S,
     values: &[[f32; N]; GROUPS],
     weights: &[[f32; N]; GROUPS],

@@ -1,12 +1,12 @@
 //! The search for the scale of codes around zero, `x = scale * code`, by weighted least squares.
 
-use super::lanes::{Fit, TINY, clamp, differ, extreme, round, round_any};
+use super::groups::{Fit, TINY, clamp, differ, extreme, round, round_any};
 use crate::simd::Simd;
 
 /// What was found in each lane.
 #[derive(Clone, Copy)]
-pub(super) struct Symmetric<S: Simd> {
-    pub(super) scale: S::F32,
+pub(crate) struct Symmetric<S: Simd> {
+    pub(crate) scale: S::F32,
     /// What weights were multiplied by to get their codes.
     inverse: S::F32,
     /// Groups of zeros.
@@ -18,7 +18,7 @@ pub(super) struct Symmetric<S: Simd> {
 impl<S: Simd> Symmetric<S> {
     /// The code of a weight, with `half` added; 0 in a group of zeros.
     #[inline(always)]
-    pub(super) fn code(&self, s: S, x: S::F32) -> S::F32 {
+    pub(crate) fn code(&self, s: S, x: S::F32) -> S::F32 {
         let code = signed_code(s, x, self.inverse, self.half);
         s.select(self.zero, s.splat(0.0), s.add(code, s.splat(self.half)))
     }
@@ -31,7 +31,7 @@ fn signed_code<S: Simd>(s: S, x: S::F32, inverse: S::F32, half: f32) -> S::F32 {
 
 /// Tries 19 scales for each lane: the one that makes the largest weight `-half`, and some around it.
 #[inline(always)]
-pub(super) fn symmetric<S: Simd, const N: usize>(
+pub(crate) fn symmetric<S: Simd, const N: usize>(
     s: S,
     x: &[S::F32; N],
     w: &[S::F32; N],
@@ -77,7 +77,7 @@ pub(super) fn symmetric<S: Simd, const N: usize>(
 /// Improves one code after the other, in up to five sweeps, for codes from -`half` to `half - 1`. Every weight counts
 /// by its square. Gives the scale, and the codes with `half` added.
 #[inline(always)]
-pub(super) fn sweeps<S: Simd, const N: usize>(s: S, x: &[S::F32; N], half: f32) -> (S::F32, [S::F32; N]) {
+pub(crate) fn sweeps<S: Simd, const N: usize>(s: S, x: &[S::F32; N], half: f32) -> (S::F32, [S::F32; N]) {
     let nothing = s.splat(0.0);
     let (largest, size) = extreme(s, x);
     let inverse = s.div(s.splat(-half), largest);

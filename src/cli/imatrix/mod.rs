@@ -87,6 +87,13 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
     let mut known = Imatrix::default();
     for path in &args.in_file {
         let mut imatrix = Imatrix::read(path)?;
+        if imatrix.chunk_size == 0 {
+            note!(
+                "qgguf: {}: it does not say how long its chunks are; {chunk_size} tokens are taken (-c), which has to be \
+                 what it was made with, or it counts too much or too little beside the rest",
+                terminal::escape(&path.display().to_string())
+            );
+        }
         imatrix.assume_chunk_size(chunk_size);
         known.merge(imatrix).context(path.display())?;
     }
@@ -99,7 +106,7 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
         }
         None => {
             args.save(&known, &args.output)?;
-            report_unreached(&known);
+            report_unreached(&known, |_| true, "a longer text may help");
             Ok(())
         }
         Some(file) => collect(args, known, &file.display().to_string(), start),
@@ -176,7 +183,7 @@ fn collect(args: &Args, known: Imatrix, dataset: &str, start: Instant) -> Result
     if !args.no_ppl && perplexity.n() > 0 {
         note!("qgguf: perplexity of the text {}", plus_minus(perplexity.estimate(), 4));
     }
-    report_unreached(&imatrix);
+    report_unreached(&imatrix, |_| true, "a longer text may help");
     if !outcome.complete {
         note!(
             "qgguf: to go on: -c {chunk_size} --in-file {} --chunk {}",
@@ -221,15 +228,14 @@ impl Args {
     }
 }
 
-/// Says which experts no token was sent to.
-fn report_unreached(imatrix: &Imatrix) {
-    for (name, entry) in &imatrix.entries {
+/// Says which experts of the tensors that are `wanted` no token was sent to, and what follows.
+pub fn report_unreached(imatrix: &Imatrix, wanted: impl Fn(&str) -> bool, hint: &str) {
+    for (name, entry) in imatrix.entries.iter().filter(|(name, _)| wanted(name)) {
         let unreached = entry.unreached();
         if !unreached.is_empty() {
             let list: Vec<_> = unreached.iter().map(usize::to_string).collect();
             note!(
-                "qgguf: warning: {}: {} of {} experts were never reached, nothing is known about them: {} (a longer text \
-                 may help)",
+                "qgguf: warning: {}: {} of {} experts were never reached, nothing is known about them: {} ({hint})",
                 terminal::escape(name),
                 unreached.len(),
                 entry.counts.len(),

@@ -111,8 +111,7 @@ pub fn check_type(file_type: FileType) -> Result<()> {
     if file_type.can_be_made() {
         return Ok(());
     }
-    let made = FileType::ALL.into_iter().filter(|ty| ty.can_be_made()).map(FileType::name);
-    let made = made.collect::<Vec<_>>().join(", ");
+    let made = FileType::that_can_be_made().map(FileType::name).collect::<Vec<_>>().join(", ");
     Err(Failure::usage(format!("type {file_type} cannot be made yet (those that can: {made})")))
 }
 

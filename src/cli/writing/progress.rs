@@ -1,4 +1,5 @@
-//! How far the writing of a model is: a bar on a terminal, a line for each tensor anywhere.
+//! How far the writing of a model is: a bar and a line for each tensor on a terminal, elsewhere lines as it
+//! goes on.
 
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,9 @@ use qgguf_convert::pipeline::{Event, TensorReport};
 use qgguf_gguf::GgmlType;
 
 use crate::cli::terminal::{escape, note};
+
+/// So many tensors have a line each, also where nothing takes the lines away again.
+const FEW: usize = 20;
 
 /// Tells of tensors on stderr while they are written.
 pub struct Progress {
@@ -17,6 +21,8 @@ pub struct Progress {
     n_elements: u64,
     elements_done: u64,
     bytes_done: u64,
+    /// Off a terminal, the last tenth that was told.
+    tenths_shown: u64,
 }
 
 impl Progress {
@@ -34,6 +40,7 @@ impl Progress {
             n_elements,
             elements_done: 0,
             bytes_done: 0,
+            tenths_shown: 0,
         }
     }
 
@@ -49,13 +56,21 @@ impl Progress {
             Event::Tensor(report) => {
                 self.n_done += 1;
                 let line = self.line(report);
-                if self.bar.is_hidden() {
-                    note!("{line}, {}", self.pace());
-                } else {
+                if !self.bar.is_hidden() {
                     self.bar.println(line);
+                } else if self.reaches_a_tenth() || self.n_tensors <= FEW {
+                    note!("{line}, {}", self.pace());
                 }
             }
         }
+    }
+
+    /// Whether another tenth of the weights is done since this was last true.
+    fn reaches_a_tenth(&mut self) -> bool {
+        let tenths = self.elements_done.saturating_mul(10) / self.n_elements.max(1);
+        let reached = tenths > self.tenths_shown;
+        self.tenths_shown = tenths;
+        reached
     }
 
     /// Time since the beginning.

@@ -17,7 +17,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use qgguf_kernels::{CHUNK, KvTypeError};
+use qgguf_kernels::{CHUNK, KvPool, KvTypeError};
 
 use super::generation::{GenerateOptions, StopReason};
 use super::{Engine, EngineOptions, EvalError, check_tokens};
@@ -231,6 +231,7 @@ struct Shared {
     /// Of these, those that nobody works on yet.
     n_waiting: AtomicUsize,
     n_requests: AtomicU64,
+    pool: KvPool,
     stats: Mutex<Stats>,
 }
 
@@ -262,6 +263,7 @@ impl Service {
             n_open: AtomicUsize::new(0),
             n_waiting: AtomicUsize::new(0),
             n_requests: AtomicU64::new(0),
+            pool: engine.pool().clone(),
             stats: Mutex::new(Stats::new(options.n_parallel.max(1), cache_bytes)),
             model,
         });
@@ -288,7 +290,11 @@ impl Service {
     /// A full queue, a service that is stopping, a prompt that can never be evaluated.
     pub fn submit(&self, request: Request) -> Result<Ticket, SubmitError> {
         let shared = &*self.shared;
+        let is_draining = || shared.draining.load(Ordering::SeqCst);
         check_tokens(&shared.model, &request.prompt, 0, shared.n_ctx)?;
+        if is_draining() {
+            return Err(SubmitError::Stopping);
+        }
         let enter = |n: usize| (n < shared.n_queue.max(1)).then_some(n + 1);
         if shared.n_waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, enter).is_err() {
             return Err(SubmitError::QueueFull { n_queue: shared.n_queue });
@@ -297,7 +303,8 @@ impl Service {
         let id = shared.n_requests.fetch_add(1, Ordering::Relaxed);
         let ticket = Ticket { id, cancelled: Arc::default() };
         let job = Job { ticket: ticket.clone(), request, submitted: Instant::now() };
-        if shared.draining.load(Ordering::SeqCst) || self.jobs.send(job).is_err() {
+        // Whoever drains waits for what is counted as open: a request that came just now gives way.
+        if is_draining() || self.jobs.send(job).is_err() {
             shared.n_open.fetch_sub(1, Ordering::SeqCst);
             shared.n_waiting.fetch_sub(1, Ordering::SeqCst);
             return Err(SubmitError::Stopping);
@@ -309,6 +316,7 @@ impl Service {
     pub fn stats(&self) -> Stats {
         let mut stats = lock(&self.shared.stats).clone();
         stats.n_waiting = self.shared.n_waiting.load(Ordering::SeqCst);
+        stats.cache_bytes_in_use = self.shared.pool.bytes_in_use();
         stats
     }
 

@@ -141,7 +141,8 @@ impl Scheduler {
     fn plan(&self) -> Vec<usize> {
         let mut plan: Vec<usize> =
             self.running.iter().map(|request| usize::from(request.is_decoding())).collect();
-        let mut budget = self.n_batch.saturating_sub(plan.iter().sum());
+        // However many texts are in the making, prompts go on.
+        let mut budget = self.n_batch.saturating_sub(plan.iter().sum()).max(1);
         for (n, request) in plan.iter_mut().zip(&self.running).filter(|(n, _)| **n == 0) {
             *n = request.n_wanted(budget);
             budget -= *n;
@@ -299,7 +300,6 @@ impl Scheduler {
     /// Lets the handles see what is going on.
     fn publish(&self) {
         let mut stats = lock(&self.shared.stats);
-        stats.cache_bytes_in_use = self.engine.pool().bytes_in_use();
         let slots = self.running.iter().map(|request| {
             let (n_prompt, n_cached) = request.prompt();
             Slot {

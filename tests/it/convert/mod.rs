@@ -1,6 +1,7 @@
 //! `qgguf convert`: what it takes, writes and says.
 
 mod broken;
+mod finetunes;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,12 +15,12 @@ use crate::fixtures::fixtures;
 use crate::support::{failure, qgguf, stderr, stdout};
 
 /// A copy of a checkpoint that a test may break.
-struct Checkpoint {
+pub struct Checkpoint {
     dir: tempfile::TempDir,
 }
 
 impl Checkpoint {
-    fn copy(fixtures: &Path, name: &str) -> Checkpoint {
+    pub fn copy(fixtures: &Path, name: &str) -> Checkpoint {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("out")).unwrap();
         let checkpoint = Checkpoint { dir };
@@ -66,7 +67,7 @@ impl Checkpoint {
         (checkpoint, n_weights)
     }
 
-    fn folder(&self) -> PathBuf {
+    pub fn folder(&self) -> PathBuf {
         self.dir.path().join("model")
     }
 
@@ -74,7 +75,7 @@ impl Checkpoint {
         self.folder().join(name)
     }
 
-    fn edit_json(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+    pub fn edit_json(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut value = serde_json::from_slice(&fs::read(self.file(name)).unwrap()).unwrap();
         edit(&mut value);
         fs::write(self.file(name), value.to_string()).unwrap();
@@ -125,15 +126,20 @@ impl Checkpoint {
         fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], &header, &new].concat()).unwrap();
     }
 
-    fn command(&self, flags: &str) -> assert_cmd::Command {
+    /// Where [`Checkpoint::command`] writes.
+    pub fn out(&self) -> PathBuf {
+        self.dir.path().join("out/model.gguf")
+    }
+
+    pub fn command(&self, flags: &str) -> assert_cmd::Command {
         let mut command = qgguf("convert");
-        command.arg(self.folder()).arg("-o").arg(self.dir.path().join("out/model.gguf"));
+        command.arg(self.folder()).arg("-o").arg(self.out());
         command.args(flags.split_whitespace());
         command
     }
 
     /// The error, without the place; nothing may be left in the output folder.
-    fn failure(&self, flags: &str) -> String {
+    pub fn failure(&self, flags: &str) -> String {
         let line = failure(&mut self.command(flags), 1);
         let left: Vec<_> = fs::read_dir(self.dir.path().join("out")).unwrap().collect();
         assert!(left.is_empty(), "{left:?}");

@@ -6,7 +6,6 @@
 
 mod card;
 mod config;
-mod pre_tokenizer;
 mod tensors;
 mod tokenizer;
 
@@ -15,34 +14,13 @@ use std::path::Path;
 use qgguf_gguf::{GgmlType, GgufFile, Metadata, MetadataValue};
 use serde_json::Value;
 
+use super::Config;
 use super::convert::{ConvertError, Options, Source};
+pub use super::error::ExportError;
 use super::families::{Dims, Family};
-use super::{Config, HfError, hparams};
+use super::keys::KeyReader;
 use crate::gguf_rows::Shards;
 use crate::pipeline::OutputTensor;
-
-/// Why a GGUF cannot become a checkpoint.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ExportError {
-    /// Nobody here knows this architecture.
-    #[error("architecture \"{found}\" cannot be exported (possible: {known})")]
-    Architecture {
-        /// What the file has.
-        found: String,
-        /// What could be exported.
-        known: String,
-    },
-    /// The file lacks something, or has something that no checkpoint of this family has.
-    #[error("{0}")]
-    Model(String),
-    /// The metadata.
-    #[error(transparent)]
-    Metadata(#[from] qgguf_gguf::Error),
-    /// The configuration that follows from the metadata is none.
-    #[error("its configuration would be wrong: {0}")]
-    Config(#[from] HfError),
-}
 
 /// A checkpoint that can be written.
 pub struct Export<'a> {
@@ -67,10 +45,11 @@ impl<'a> Export<'a> {
         if file.big_endian() {
             return Err(ExportError::Model("a big-endian file cannot be exported".to_owned()));
         }
-        let family = family(file)?;
+        let keys = KeyReader { architecture: file.architecture()?, file };
+        let family = Family::of_file(&keys)?;
         let mut warnings = Vec::new();
         let tensors = tensors::Tensors::of(family, file)?;
-        let config = config::config(family, file, tensors.matrix_type(ty))?;
+        let config = config::config(family, &keys, tensors.matrix_type(ty))?;
         let parsed = Config::new("config.json".into(), config.clone());
         let dims = Dims::of(&parsed)?;
         check(family, file.metadata(), &parsed, &dims, &mut warnings)?;
@@ -85,26 +64,6 @@ impl<'a> Export<'a> {
     }
 }
 
-/// The family of a file: that of its architecture, but some share theirs with another.
-fn family(file: &GgufFile) -> Result<&'static Family, ExportError> {
-    let architecture = file.architecture()?;
-    let has = |key: &str| file.metadata().get(&format!("{architecture}.{key}")).is_some();
-    let n_expert = file.metadata().u64(&format!("{architecture}.expert_count"))?.unwrap_or(0);
-    let class = match architecture {
-        "llama" if n_expert > 0 => Some("MixtralForCausalLM"),
-        "olmo2" if has("attention.sliding_window") => Some("Olmo3ForCausalLM"),
-        _ => None,
-    };
-    let family = match class {
-        Some(class) => Family::of_class(class),
-        None => Family::of_architecture(architecture),
-    };
-    family.ok_or_else(|| ExportError::Architecture {
-        found: architecture.chars().take(60).collect(),
-        known: Family::architectures().join(", "),
-    })
-}
-
 /// Compares the keys that the converter would write from this configuration with those of the file.
 fn check(
     family: &Family,
@@ -114,8 +73,8 @@ fn check(
     warnings: &mut Vec<String>,
 ) -> Result<(), ExportError> {
     let mut written = Metadata::default();
-    hparams::generated(family, config, dims, &mut written)?;
-    hparams::write(family, config, dims, 0, &mut written)?;
+    family.derive(config, dims, &mut written)?;
+    family.write_keys(config, dims, 0, &mut written)?;
     let prefix = format!("{}.", family.architecture);
     for (key, value) in metadata.iter().filter(|(key, _)| key.starts_with(&prefix)) {
         let found = written.get(key);
@@ -165,10 +124,4 @@ fn pretty(value: &Value) -> Vec<u8> {
     let mut text = serde_json::to_vec_pretty(value).expect("JSON can be written");
     text.push(b'\n');
     text
-}
-
-/// A number that reads as `x` again, as short as it can be.
-fn number(x: f32) -> Value {
-    let short: f64 = x.to_string().parse().expect("a number is written as one");
-    if short as f32 == x { short.into() } else { f64::from(x).into() }
 }

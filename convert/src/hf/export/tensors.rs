@@ -24,7 +24,7 @@ impl<'a> Tensors<'a> {
         let mut rules: HashMap<&str, &'static TensorRule> = HashMap::new();
         family.rules().for_each(|rule| _ = rules.entry(rule.gguf).or_insert(rule));
         let mut known = Vec::new();
-        for info in file.tensors().iter().filter(|info| !follows_from_config(family, &info.name)) {
+        for info in file.tensors().iter().filter(|info| !family.derived.contains(&info.name.as_str())) {
             let (pattern, numbers) = template(&info.name);
             let Some(rule) = rules.get(pattern.as_str()) else {
                 let reason = format!("tensor \"{}\": a {} has no such tensor", info.name, family.class);
@@ -118,14 +118,8 @@ impl<'a> Tensors<'a> {
 
     /// Names the first bias that transformers' class has no place for, and says how many there are.
     fn unused_biases(&self, family: &Family) -> Option<String> {
-        let has_place = |name: &str| match family.model_type {
-            "llama" | "smollm3" | "granite" => true,
-            "mixtral" | "ministral3" => false,
-            "qwen2" => name.contains(".attn_") && !name.contains(".attn_output."),
-            _ => name.contains(".attn_"),
-        };
         let names = self.known.iter().map(|(info, ..)| info.name.as_str());
-        let mut unused = names.filter(|name| name.ends_with(".bias") && !has_place(name));
+        let mut unused = names.filter(|name| name.ends_with(".bias") && !family.biases.include(name));
         let first = unused.next()?;
         let others = match unused.count() {
             0 => String::new(),
@@ -145,15 +139,6 @@ impl<'a> Tensors<'a> {
             }
         }
         Ok(())
-    }
-}
-
-/// Factors of rotary embeddings, which are in the configuration.
-fn follows_from_config(family: &Family, name: &str) -> bool {
-    match name {
-        "rope_freqs.weight" => family.permuted,
-        "rope_factors_long.weight" | "rope_factors_short.weight" => family.architecture == "phi3",
-        _ => false,
     }
 }
 

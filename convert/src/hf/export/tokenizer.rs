@@ -6,9 +6,9 @@ use qgguf_gguf::{Metadata, StringArray};
 use serde_json::{Map, Value, json};
 
 use super::super::families::{Dims, Family, Vocabulary};
-use super::super::tokenizer::{ADDED_SCORE, PRE_KEY, sentencepiece, token_types};
+use super::super::tokenizer::{ADDED_SCORE, PRE_KEY, pre_tokenizer, sentencepiece, token_types};
 use super::config::IDS;
-use super::{ExportError, pre_tokenizer, pretty};
+use super::{ExportError, pretty};
 use sentencepiece::{Piece, PieceKind};
 use token_types::{BYTE, CONTROL, UNKNOWN, UNUSED, USER_DEFINED};
 

@@ -1,6 +1,8 @@
 //! The `tokenizer.*` keys: vocabulary, merges, special tokens, chat templates.
 
+mod ends;
 mod fingerprint;
+pub(super) mod pre_tokenizer;
 pub(super) mod sentencepiece;
 mod special;
 
@@ -14,6 +16,8 @@ use tokenizers::Tokenizer;
 use super::config::describe;
 use super::families::{Family, Vocabulary};
 use super::{Config, HfError, json};
+pub use ends::END_TEXTS;
+use pre_tokenizer::Recognized;
 use sentencepiece::{Piece, PieceKind};
 use token_types::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED};
 
@@ -166,8 +170,16 @@ fn user_defined_or_control(text: String, special: bool) -> (String, i32) {
     }
 }
 
-/// Appends the keys for a vocabulary of `n_vocab` ids. `pre` names the pre-tokenizer if it is known. Returns what the user
-/// should know.
+/// What the user should know of a tokenizer.
+#[derive(Default)]
+pub(crate) struct Remarks {
+    /// What was found out.
+    pub notes: Vec<String>,
+    /// What may be wrong or is lost.
+    pub warnings: Vec<String>,
+}
+
+/// Appends the keys for a vocabulary of `n_vocab` ids. `pre` names the pre-tokenizer if it is known.
 pub(crate) fn write(
     dir: &Path,
     config: &Config,
@@ -175,7 +187,8 @@ pub(crate) fn write(
     n_vocab: usize,
     pre: Option<&str>,
     metadata: &mut Metadata,
-) -> Result<Option<String>, HfError> {
+) -> Result<Remarks, HfError> {
+    let mut remarks = Remarks::default();
     let files = Files::read(dir)?;
     let llama_like = family.vocabulary == Vocabulary::Any;
     if llama_like
@@ -203,9 +216,15 @@ pub(crate) fn write(
         (None, Some(tokenizer)) if llama_like && is_byte_fallback(tokenizer) => {
             byte_fallback_tokens(&files, tokenizer, n_vocab)?.write_spm(metadata);
         }
-        (None, Some(tokenizer)) => write_bpe(&files, tokenizer, n_vocab, pre, metadata)?,
+        (None, Some(tokenizer)) => {
+            let recognize = |machine: &Tokenizer| match pre {
+                Some(pre) => Ok(pre.to_owned()),
+                None => recognized(&files, tokenizer, machine, family, &mut remarks.notes),
+            };
+            write_bpe(&files, tokenizer, n_vocab, recognize, metadata)?;
+        }
     }
-    let warning = special::write(&files, config, n_vocab, metadata)?;
+    remarks.warnings = special::write(&files, config, n_vocab, metadata)?;
     if llama_like {
         match n_vocab {
             // CodeLlama's tokens for filling in the middle.
@@ -219,10 +238,42 @@ pub(crate) fn write(
             _ => {}
         }
     }
-    if ["gemma2", "gemma3"].contains(&family.architecture) {
-        metadata.set("tokenizer.ggml.add_space_prefix", MetadataValue::Bool(false));
+    if let Some(add) = family.adds_space_prefix {
+        metadata.set("tokenizer.ggml.add_space_prefix", MetadataValue::Bool(add));
     }
-    Ok(warning)
+    Ok(remarks)
+}
+
+/// The name of the pre-tokenizer: by what it does with a text, else as an exported checkpoint states it, else by the
+/// structure of `tokenizer.json`, which tells it of vocabularies that nobody has seen.
+fn recognized(
+    files: &Files,
+    tokenizer: &Map<String, Value>,
+    machine: &Tokenizer,
+    family: &Family,
+    notes: &mut Vec<String>,
+) -> Result<String, HfError> {
+    let path = files.dir.join("tokenizer.json");
+    let fingerprint = fingerprint::of(machine).map_err(|e| HfError::file(&path, e))?;
+    if let Some(name) = fingerprint::name(&fingerprint).or_else(|| files.exported_pre()) {
+        return Ok(name.to_owned());
+    }
+    match pre_tokenizer::recognize(tokenizer, family.pre_tokenizers) {
+        Recognized::As(name) => {
+            notes.push(format!(
+                "{}: its vocabulary is its own, its pre-tokenizer that of {name}, which is taken (--pre names another)",
+                path.display()
+            ));
+            Ok(name.to_owned())
+        }
+        Recognized::Near(nearest, differences) => Err(HfError::PreTokenizer {
+            path,
+            fingerprint,
+            nearest,
+            differences,
+            known: fingerprint::names().join(", "),
+        }),
+    }
 }
 
 impl Tokens {
@@ -335,25 +386,14 @@ fn write_bpe(
     files: &Files,
     tokenizer: &Map<String, Value>,
     n_vocab: usize,
-    pre: Option<&str>,
+    pre: impl FnOnce(&Tokenizer) -> Result<String, HfError>,
     metadata: &mut Metadata,
 ) -> Result<(), HfError> {
     let path = files.dir.join("tokenizer.json");
     let vocabulary = vocabulary(&path, tokenizer)?;
     let merges = merges(files, &path, tokenizer)?;
     let machine = Tokenizer::from_file(&path).map_err(|e| HfError::file(&path, e))?;
-    let pre = match pre {
-        Some(pre) => pre,
-        None => {
-            let fingerprint = fingerprint::of(&machine).map_err(|e| HfError::file(&path, e))?;
-            let known = fingerprint::name(&fingerprint).or_else(|| files.exported_pre());
-            known.ok_or_else(|| HfError::PreTokenizer {
-                path: path.clone(),
-                known: fingerprint::names().join(", "),
-                fingerprint,
-            })?
-        }
-    };
+    let pre = pre(&machine)?;
     let mut tokens = Tokens::padding(n_vocab);
     for (text, id) in vocabulary {
         tokens.set(&path, id, text, NORMAL, 0.0)?;
@@ -368,7 +408,7 @@ fn write_bpe(
         tokens.set(&path, token.id, text, ty, 0.0)?;
     }
     metadata.set("tokenizer.ggml.model", MetadataValue::String("gpt2".to_owned()));
-    metadata.set("tokenizer.ggml.pre", MetadataValue::String(pre.to_owned()));
+    metadata.set("tokenizer.ggml.pre", MetadataValue::String(pre));
     tokens.write(false, metadata);
     if !merges.is_empty() {
         metadata.set("tokenizer.ggml.merges", MetadataValue::Array(MetadataArray::String(merges)));

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::super::config::describe;
 use super::super::{Config, HfError, json};
-use super::Files;
+use super::{Files, ends};
 
 /// Names in the configuration and keys in the GGUF (one of them is misspelt there), in order.
 const KINDS: [(&str, Option<&str>); 9] = [
@@ -122,7 +122,8 @@ pub(super) fn write(
     config: &Config,
     n_tokens: usize,
     metadata: &mut Metadata,
-) -> Result<Option<String>, HfError> {
+) -> Result<Vec<String>, HfError> {
+    let mut warnings = Vec::new();
     let mut specials = Specials::default();
     let empty = Map::new();
     let settings = files.config.as_ref().unwrap_or(&empty);
@@ -158,11 +159,17 @@ pub(super) fn write(
         }
     }
     for (kind, _) in KINDS {
-        let id = config.get(&[format!("{kind}_token_id").as_str()]).and_then(Value::as_u64);
-        if let Some(id) = id.and_then(|id| u32::try_from(id).ok()) {
-            specials.set_id(kind, id, n_tokens);
+        let name = format!("{kind}_token_id");
+        match config.get(&[&name]).and_then(Value::as_u64) {
+            Some(id) if id >= n_tokens as u64 => warnings.push(format!(
+                "{}: \"{name}\" is {id}, but there are only {n_tokens} tokens: it is left out",
+                config.path().display()
+            )),
+            Some(id) => specials.set_id(kind, id as u32, n_tokens),
+            None => {}
         }
     }
+    warnings.extend(ends::place(&files.dir, config, &mut specials.ids, metadata)?);
     let key = |kind: &str| KINDS.iter().find(|(k, _)| *k == kind).and_then(|(_, key)| *key);
     for (kind, id) in &specials.ids {
         if let Some(key) = key(kind) {
@@ -177,10 +184,13 @@ pub(super) fn write(
     let templates = templates(&files.dir, settings)?;
     if files.config.is_some() {
         write_templates(templates, metadata);
-        return Ok(None);
+    } else if !templates.is_empty() {
+        warnings.push(format!(
+            "{}: a chat template is left out, as llama.cpp does where there is no tokenizer_config.json",
+            files.dir.display()
+        ));
     }
-    let warning = "a chat template is left out, as llama.cpp does where there is no tokenizer_config.json";
-    Ok((!templates.is_empty()).then(|| format!("{}: {warning}", files.dir.display())))
+    Ok(warnings)
 }
 
 /// A token's text, given alone or in an object; `None` if there is no such token.

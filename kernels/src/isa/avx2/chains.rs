@@ -7,7 +7,7 @@
 use std::arch::asm;
 
 use super::Pair;
-use crate::weights::{COLUMNS, Quad};
+use crate::layout::{COLUMNS, Quad};
 
 /// Quad `$i` meets four tokens.
 macro_rules! quad_of_four {

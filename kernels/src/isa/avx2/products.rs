@@ -6,7 +6,7 @@
 use std::arch::asm;
 use std::arch::x86_64::__m256;
 
-use crate::wide::Kind;
+use crate::layout::NumberFormat;
 
 /// Eight f16, widened.
 macro_rules! f16 {
@@ -81,7 +81,7 @@ macro_rules! half {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn two_by_three(
-    kind: Kind,
+    format: NumberFormat,
     w: &[&[u8]; 2],
     x: &[&[f32]; 3],
     n_cols: usize,
@@ -125,9 +125,9 @@ pub(super) fn two_by_three(
             [[[a00, a01], [a10, a11], [a20, a21]], [[b00, b01], [b10, b11], [b20, b21]]]
         }};
     }
-    match kind {
-        Kind::F32 => products!(f32, 4, "1"),
-        Kind::F16 => products!(f16, 2, "2"),
-        Kind::Bf16 => products!(bf16, 2, "2"),
+    match format {
+        NumberFormat::F32 => products!(f32, 4, "1"),
+        NumberFormat::F16 => products!(f16, 2, "2"),
+        NumberFormat::Bf16 => products!(bf16, 2, "2"),
     }
 }
