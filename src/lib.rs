@@ -5,6 +5,7 @@
 //! [`lab`] has experiments on models.
 //! [`evaluate`] measures how well a model predicts a text.
 
+pub mod answer;
 pub mod architectures;
 pub mod chat_template;
 pub mod engine;
