@@ -5,6 +5,7 @@
 //! sums do not depend on a math library or on the order of additions.
 
 mod candidates;
+mod constraint;
 mod file_defaults;
 mod nucleus;
 mod params;
@@ -19,6 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use candidates::Candidates;
+pub use constraint::{Constraint, ConstraintError};
 pub use params::{Order, Preset, SamplerParams, Stage};
 
 /// What keeps a sampler from being made or from choosing a token.
