@@ -34,13 +34,7 @@ pub struct GrammarLimits {
 
 impl Default for GrammarLimits {
     fn default() -> Self {
-        GrammarLimits {
-            text: 256 << 10,
-            depth: 64,
-            nodes: 20_000,
-            time: Duration::from_secs(5),
-            at_once: 4,
-        }
+        GrammarLimits { text: 256 << 10, depth: 64, nodes: 20_000, time: Duration::from_secs(5), at_once: 4 }
     }
 }
 

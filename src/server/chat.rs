@@ -1,6 +1,6 @@
 //! Conversations: messages as clients send them, and the prompt that the model's template makes of them.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::chat_template::{Message, RenderOptions};
 
@@ -12,14 +12,13 @@ use super::state::Served;
 /// A conversation that is to be answered.
 #[derive(Clone, Debug, Default)]
 pub struct Chat {
-    /// All messages but a last one that is to be continued.
     messages: Vec<Message>,
-    /// The start of the answer, if the client wrote it.
-    prefill: Option<String>,
-    /// Descriptions of tools, as the template gets them.
+    /// The last message is the start of the answer.
+    continues: bool,
+    /// Descriptions of tools.
     pub tools: Option<Value>,
     /// Variables for the template.
-    pub kwargs: Map<String, Value>,
+    kwargs: Map<String, Value>,
     /// Whether the prompt ends with the header of an answer.
     add_generation_prompt: bool,
 }
@@ -37,9 +36,7 @@ impl Chat {
         let each = messages.into_iter().enumerate();
         let messages = each.map(|(i, value)| message(i, value)).collect::<Result<Vec<_>>>()?;
         let mut chat = Chat { messages, add_generation_prompt: true, ..Chat::default() };
-        if prefill {
-            chat.take_prefill()?;
-        }
+        chat.continues = prefill && chat.ends_with_a_start()?;
         Ok(chat)
     }
 
@@ -55,7 +52,7 @@ impl Chat {
         }
         let prefill = continues.unwrap_or(prefill);
         let mut chat = Chat::new(fields.require("messages")?, limits, prefill)?;
-        if continues == Some(true) && chat.prefill.is_none() {
+        if continues == Some(true) && !chat.continues {
             let problem = "the last message is not an assistant's text";
             return Err(ApiError::field("continue_final_message", problem));
         }
@@ -64,10 +61,10 @@ impl Chat {
         Ok(chat)
     }
 
-    /// A last message of the assistant is the start of the answer.
-    fn take_prefill(&mut self) -> Result<()> {
+    /// Whether the last message is the assistant's, and so the start of the answer.
+    fn ends_with_a_start(&self) -> Result<bool> {
         let is_assistant = |message: &Message| message.role() == Some("assistant");
-        let Some(last) = self.messages.last().filter(|last| is_assistant(last)) else { return Ok(()) };
+        let Some(last) = self.messages.last().filter(|last| is_assistant(last)) else { return Ok(false) };
         if self.messages.iter().rev().take(2).filter(|message| is_assistant(message)).count() == 2 {
             return Err(ApiError::field("messages", "the last two are both the assistant's"));
         }
@@ -77,20 +74,7 @@ impl Chat {
                 "an assistant's message with tool calls cannot be continued",
             ));
         }
-        self.prefill = self.messages.pop().and_then(|message| Some(message.content()?.to_owned()));
-        Ok(())
-    }
-
-    /// Adds to the system message, or puts one in front.
-    pub fn instruct(&mut self, text: &str) {
-        let system = self.messages.first_mut().filter(|message| message.role() == Some("system"));
-        match system {
-            Some(message) => {
-                let old = message.content().unwrap_or_default();
-                *message = Message::new("system", &format!("{old}\n\n{text}"));
-            }
-            None => self.messages.insert(0, Message::new("system", text)),
-        }
+        Ok(true)
     }
 
     /// The text of the prompt.
@@ -104,11 +88,11 @@ impl Chat {
             kwargs: self.kwargs.clone(),
             now: None,
         };
-        let knows_developer = served.template.source.contains("developer");
-        let messages: Vec<Message> =
-            self.messages.iter().cloned().map(|message| renamed(message, knows_developer)).collect();
-        let mut text = served.template.template.render(&messages, &options)?;
-        text += self.prefill.as_deref().unwrap_or_default();
+        let template = &served.template.template;
+        let text = match self.continues {
+            true => template.prompt_continuing(&self.messages, &options)?,
+            false => template.prompt(&self.messages, &options)?,
+        };
         Ok(text)
     }
 
@@ -126,14 +110,6 @@ impl Chat {
         }
         Ok(tokens)
     }
-}
-
-/// `developer` is OpenAI's newer name for `system`, which only the templates of its own models know.
-fn renamed(mut message: Message, knows_developer: bool) -> Message {
-    if message.role() == Some("developer") && !knows_developer {
-        message.0.insert("role".to_owned(), "system".into());
-    }
-    message
 }
 
 /// The template's variables: the server's, the request's, and what stands for one of them.
@@ -163,7 +139,7 @@ fn kwargs(fields: &mut Fields, served: &Served) -> Result<Map<String, Value>> {
     Ok(kwargs)
 }
 
-/// One message, as templates expect it: the content a text, the arguments of calls objects.
+/// One message, whose content is a text.
 fn message(i: usize, value: Value) -> Result<Message> {
     let path = format!("messages[{i}]");
     let mut fields = Fields::of(value, &path)?;
@@ -226,28 +202,19 @@ fn text_part(path: &str, part: Value) -> Result<String> {
     }
 }
 
-/// A call of a tool in an earlier answer, its arguments as an object, which templates iterate over.
+/// A call of a tool in an earlier answer.
 fn call(path: &str, value: Value) -> Result<Value> {
     let mut fields = Fields::of(value, path)?;
     let mut function = fields.object("function")?.ok_or_else(|| fields.missing("function"))?;
     let name: String = function.require("name")?;
-    let arguments = match function.value("arguments") {
-        None => Value::Object(Map::new()),
-        Some(Value::String(text)) => match serde_json::from_str::<Value>(&text) {
-            Ok(object @ Value::Object(_)) => object,
-            _ => Value::String(text),
-        },
-        Some(object @ Value::Object(_)) => object,
-        Some(other) => {
-            let problem = format!("expected JSON text or an object, found {}", kind(&other));
-            return Err(ApiError::field(function.name("arguments"), problem));
-        }
-    };
-    let mut call = Map::new();
-    if let Some(id) = fields.take::<String>("id")? {
-        call.insert("id".to_owned(), id.into());
+    let arguments = function.value("arguments").unwrap_or_else(|| json!({}));
+    if !arguments.is_string() && !arguments.is_object() {
+        let problem = format!("expected JSON text or an object, found {}", kind(&arguments));
+        return Err(ApiError::field(function.name("arguments"), problem));
     }
+    let mut call = Map::new();
+    call.extend(fields.take::<String>("id")?.map(|id| ("id".to_owned(), id.into())));
     call.insert("type".to_owned(), "function".into());
-    call.insert("function".to_owned(), serde_json::json!({ "name": name, "arguments": arguments }));
+    call.insert("function".to_owned(), json!({ "name": name, "arguments": arguments }));
     Ok(call.into())
 }

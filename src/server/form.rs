@@ -87,15 +87,10 @@ impl Form {
         Ok(Form { grammar: grammar(fields, limits)?, ..Form::default() })
     }
 
-    /// Tells the conversation of the tools: its template, or the system message where the template does not speak of tools.
-    pub fn apply(&self, chat: &mut Chat, served: &Served) {
-        if self.tools.is_empty() {
-            return;
-        }
-        if served.template.source.contains("tools") {
+    /// Tells the conversation of the tools.
+    pub fn apply(&self, chat: &mut Chat) {
+        if !self.tools.is_empty() {
             chat.tools = Some(self.tools.described.clone().into());
-        } else {
-            chat.instruct(&self.tools.instructions());
         }
     }
 
@@ -142,7 +137,8 @@ impl Form {
 
 /// The notation in which a model calls tools.
 fn format(served: &Served) -> ToolFormat {
-    ToolFormat::detect(&served.template.source).unwrap_or(ToolFormat::Generic)
+    let own = ToolFormat::detect(&served.template.source);
+    own.filter(|_| served.template.template.capabilities().tools).unwrap_or(ToolFormat::Generic)
 }
 
 fn unusable(error: GrammarError) -> ApiError {
@@ -222,16 +218,6 @@ impl Tools {
         let factory = &served.grammars;
         let calls = CallGrammar::new(factory, &tools, choice, format(served), self.parallel)?;
         if self.is_demanded() { calls.required(factory) } else { calls.optional(factory) }
-    }
-
-    /// What a model is told whose template does not speak of tools.
-    fn instructions(&self) -> String {
-        let described: Vec<String> = self.described.iter().map(Value::to_string).collect();
-        format!(
-            "You may call these tools:\n{}\nAnswer with {{\"tool_call\": {{\"name\": NAME, \"arguments\": ARGUMENTS}}}} to call \
-             one, or with {{\"response\": TEXT}}.",
-            described.join("\n")
-        )
     }
 }
 

@@ -14,7 +14,7 @@ use super::error::{ApiError, Result};
 use super::form::Form;
 use super::limits::MAX_UNREAD;
 use super::metrics::Metrics;
-use super::run::{Item, Reader, Run};
+use super::run::{Item, Run};
 use super::settings::Settings;
 use super::state::Served;
 
@@ -50,21 +50,27 @@ impl Job {
         let requests = self.prompts.iter().flat_map(|prompt| (0..n).map(move |i| (prompt, i)));
         for (choice, (prompt, i)) in requests.enumerate() {
             let end = prompt_end(&self, prompt);
+            let reading = self.form.options(&self.served, &end);
+            let shown = self.served.model.tokenizer().control_ids(reading.markers());
             let constraint = self.form.constraint(&self.served, &end)?;
             let request = Request {
                 prompt: prompt.clone(),
-                task: Task::Generate(self.generate(i, constraint)?),
+                task: Task::Generate(self.generate(i, shown, constraint)?),
                 cache_prompt: self.settings.cache_prompt,
                 sink: sink(choice, sender.clone(), unread.clone()),
             };
-            let reader = Reader::new(self.form.options(&self.served, &end), &self.served);
-            run.push(self.served.backend.submit(request)?, reader, &self.settings);
+            run.push(self.served.backend.submit(request)?, reading, &self.settings);
         }
         Ok(run)
     }
 
     /// The task of the `i`th answer to a prompt.
-    fn generate(&self, i: usize, constraint: Option<Box<dyn Constraint>>) -> Result<Generate> {
+    fn generate(
+        &self,
+        i: usize,
+        shown: Vec<u32>,
+        constraint: Option<Box<dyn Constraint>>,
+    ) -> Result<Generate> {
         let Settings { params, seed, n_predict, stop, ignore_eos, logprobs, .. } = &self.settings;
         let mut params = params.clone();
         if *ignore_eos {
@@ -77,6 +83,7 @@ impl Job {
                 n_predict: *n_predict,
                 stop: stop.clone(),
                 ignore_eos: *ignore_eos,
+                shown,
                 ..GenerateOptions::default()
             },
             constraint,

@@ -11,7 +11,6 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::answer::{AnswerOptions, AnswerParser, Delta, Message};
 use crate::engine::generation::StopReason;
 use crate::engine::service::{Event, Outcome, TokenLogprobs};
-use crate::tokenizer::TokenType;
 
 use super::backend::Running;
 use super::error::{ApiError, Result};
@@ -220,8 +219,6 @@ pub struct Run {
 /// What is known of an answer so far.
 struct ChoiceState {
     parser: AnswerParser,
-    /// Control tokens whose texts the parser gets.
-    shown: Vec<u32>,
     ignore_eos: bool,
     tokens: Vec<u32>,
     logprobs: Vec<TokenLogprobs>,
@@ -257,13 +254,12 @@ impl Run {
     }
 
     /// Another answer, which was submitted.
-    pub(super) fn push(&mut self, ticket: Box<dyn Running>, reader: Reader, settings: &Settings) {
+    pub(super) fn push(&mut self, ticket: Box<dyn Running>, reading: AnswerOptions, settings: &Settings) {
         self.tickets.push(ticket);
         self.n_open += 1;
         self.per_prompt = settings.n;
         self.choices.push(ChoiceState {
-            parser: AnswerParser::new(reader.options),
-            shown: reader.shown,
+            parser: AnswerParser::new(reading),
             ignore_eos: settings.ignore_eos,
             tokens: Vec::new(),
             logprobs: Vec::new(),
@@ -335,10 +331,7 @@ impl Run {
             Event::Token { token, text, logprobs } => {
                 let is_end = self.served.model.tokenizer().is_eog(token) && !state.ignore_eos;
                 state.token((!is_end).then_some(token), logprobs.filter(|_| !is_end));
-                let mut deltas = state.parser.push(&text);
-                if state.shown.contains(&token) {
-                    deltas.extend(state.parser.push(self.served.model.tokenizer().token_text(token)));
-                }
+                let deltas = state.parser.push(&text);
                 state.count_reasoning(&deltas);
                 self.tell(choice, deltas);
             }
@@ -457,23 +450,6 @@ impl ChoiceState {
             predicted_n: self.n_tokens,
             predicted: first.elapsed(),
         }
-    }
-}
-
-/// How the text of an answer is read.
-#[derive(Clone, Debug)]
-pub struct Reader {
-    options: AnswerOptions,
-    shown: Vec<u32>,
-}
-
-impl Reader {
-    /// Reads as `options` say; markers that are control tokens become text for that.
-    pub fn new(options: AnswerOptions, served: &Served) -> Reader {
-        let tokenizer = served.model.tokenizer();
-        let ids = options.markers().into_iter().filter_map(|marker| tokenizer.token_id(marker));
-        let shown = ids.filter(|&id| tokenizer.token_type(id) == TokenType::Control).collect();
-        Reader { options, shown }
     }
 }
 

@@ -191,7 +191,7 @@ fn a_last_message_of_the_assistant_is_continued() {
     let start = json!({ "role": "assistant", "content": "Let there be" });
     let body = json!({ "messages": [user, start] });
     assert_eq!(server.post("/v1/chat/completions", &body).status, 200);
-    assert_eq!(server.script.prompt_texts(), ["user: Say\nassistant:Let there be"]);
+    assert_eq!(server.script.prompt_texts(), ["user: Say\nassistant: Let there be"]);
     let twice = json!({ "messages": [user, start, start] });
     assert_eq!(server.post("/v1/chat/completions", &twice).status, 400);
     let contrary = with(body, json!({ "continue_final_message": true, "add_generation_prompt": true }));

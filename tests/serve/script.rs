@@ -16,6 +16,7 @@ use qgguf::grammar::{GrammarFactory, GrammarLimits};
 use qgguf::model::Model;
 use qgguf::server::backend::{Backend, Running};
 use qgguf::server::{App, Defaults, Options, Served, Template, serve};
+use qgguf::tokenizer::Detokenizer;
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
@@ -112,13 +113,13 @@ impl Script {
             tell(Event::PromptLogprobs(request.prompt[1..].iter().map(|&token| logprobs(token)).collect()));
         }
         let tokenizer = self.model.tokenizer();
-        let mut stream = tokenizer.stream();
+        let mut stream = Detokenizer::default();
         let mut tokens = tokenizer.encode(answer, false, true);
         let cut = generate.options.n_predict.filter(|&n| n < tokens.len());
         tokens.truncate(cut.unwrap_or(usize::MAX));
         for &token in &tokens {
             let logprobs = generate.n_logprobs.map(|_| logprobs(token));
-            if !tell(Event::Token { token, text: stream.push(token), logprobs }) {
+            if !tell(Event::Token { token, text: stream.push(tokenizer, token), logprobs }) {
                 return false;
             }
         }
@@ -279,9 +280,14 @@ impl Server {
     /// The pieces in which the script tells a text.
     pub fn script_pieces(&self, text: &str) -> Vec<String> {
         let model = model();
-        let mut stream = model.tokenizer().stream();
-        let tokens = model.tokenizer().encode(text, false, true);
-        tokens.into_iter().map(|token| stream.push(token)).filter(|piece| !piece.is_empty()).collect()
+        let mut stream = Detokenizer::default();
+        let tokenizer = model.tokenizer();
+        let tokens = tokenizer.encode(text, false, true);
+        tokens
+            .into_iter()
+            .map(|token| stream.push(tokenizer, token))
+            .filter(|piece| !piece.is_empty())
+            .collect()
     }
 
     pub fn get(&self, path: &str) -> Reply {

@@ -89,7 +89,7 @@ fn job(app: &App, served: Arc<Served>, fields: &mut Fields) -> Result<Job> {
         settings.stop = stops("stop_sequences", list)?;
     }
     let form = Form::read(&mut plain, limits)?;
-    form.apply(&mut chat, &served);
+    form.apply(&mut chat);
     let prompts = vec![chat.tokens(&served)?];
     Ok(Job { served, prompts, settings, form, prompt_logprobs: false })
 }

@@ -57,7 +57,7 @@ fn job(app: &App, served: Arc<Served>, fields: &mut Fields) -> Result<Job> {
     let mut settings = Settings::read(fields, &served.defaults, served.model.tokenizer(), limits.choices)?;
     settings.logprobs = wanted_logprobs(fields)?;
     let form = Form::read(fields, limits)?;
-    form.apply(&mut chat, &served);
+    form.apply(&mut chat);
     let prompts = vec![chat.tokens(&served)?];
     Ok(Job { served, prompts, settings, form, prompt_logprobs: false })
 }

@@ -163,7 +163,7 @@ fn conversation(app: &App, served: Arc<Served>, plain: Map<String, Value>) -> Re
     let mut chat = Chat::read(&mut plain, &served, limits, app.options.prefill_assistant)?;
     let settings = Settings::read(&mut plain, &served.defaults, served.model.tokenizer(), limits.choices)?;
     let form = Form::read(&mut plain, limits)?;
-    form.apply(&mut chat, &served);
+    form.apply(&mut chat);
     let prompts = vec![chat.tokens(&served)?];
     Ok(Job { served, prompts, settings, form, prompt_logprobs: false })
 }
@@ -406,7 +406,7 @@ pub async fn show(State(app): State<Arc<App>>, mut fields: Fields) -> Result<Jso
 /// What a model can do, by its template and its tokens.
 fn capabilities(served: &Served) -> Vec<&'static str> {
     let mut all = vec!["completion"];
-    if served.template.source.contains("tools") {
+    if served.template.template.capabilities().tools {
         all.push("tools");
     }
     if crate::answer::ReasoningStyle::detect(&served.template.source, "").is_some() {

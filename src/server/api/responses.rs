@@ -54,7 +54,7 @@ fn job(app: &App, served: Arc<Served>, fields: &mut Fields) -> Result<Job> {
     let mut chat = Chat::read(&mut plain, &served, limits, app.options.prefill_assistant)?;
     let settings = Settings::read(&mut plain, &served.defaults, served.model.tokenizer(), limits.choices)?;
     let form = Form::read(&mut plain, limits)?;
-    form.apply(&mut chat, &served);
+    form.apply(&mut chat);
     let prompts = vec![chat.tokens(&served)?];
     Ok(Job { served, prompts, settings, form, prompt_logprobs: false })
 }

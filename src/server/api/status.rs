@@ -45,7 +45,7 @@ pub async fn props(State(app): State<Arc<App>>, Query(query): Query<ModelQuery>)
         "model_ftype": file_type(&served),
         "modalities": { "vision": false, "audio": false, "video": false },
         "chat_template": served.template.source,
-        "chat_template_caps": {},
+        "chat_template_caps": capabilities(&served),
         "bos_token": text(tokenizer.bos()),
         "eos_token": text(tokenizer.eos()),
         "build_info": BUILD,
@@ -62,6 +62,18 @@ pub async fn inspect(State(app): State<Arc<App>>, Query(query): Query<ModelQuery
     let written = app.prepare(move |_| Ok((served.describe)(served.model.file()))).await?;
     let bytes = written.map_err(|error| ApiError::internal(error.to_string()))?;
     Ok(([(CONTENT_TYPE, "application/json")], bytes).into_response())
+}
+
+/// What the template can do, under llama-server's names.
+fn capabilities(served: &Served) -> Value {
+    let can = served.template.template.capabilities();
+    json!({
+        "supports_tools": can.tools,
+        "supports_tool_calls": can.tool_calls,
+        "supports_parallel_tool_calls": can.parallel_tool_calls,
+        "supports_system_role": can.system,
+        "supports_enable_thinking": can.enable_thinking,
+    })
 }
 
 fn file_type(served: &Served) -> Value {

@@ -63,7 +63,7 @@ pub async fn apply_template(State(app): State<Arc<App>>, mut fields: Fields) -> 
         .prepare(move |app| {
             let limits = &app.options.limits;
             let mut chat = Chat::read(&mut fields, &served, limits, app.options.prefill_assistant)?;
-            Form::read(&mut fields, limits)?.apply(&mut chat, &served);
+            Form::read(&mut fields, limits)?.apply(&mut chat);
             chat.render(&served)
         })
         .await?;
