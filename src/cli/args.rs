@@ -183,7 +183,10 @@ pub fn positive(text: &str) -> Result<usize, String> {
 }
 
 /// Flags of llama.cpp with one dash and several letters, which clap would read as several flags.
-const LONG_SHORTS: [(&str, &str); 24] = [
+const LONG_SHORTS: [(&str, &str); 27] = [
+    ("-np", "--parallel"),
+    ("-to", "--timeout"),
+    ("-cram", "--cache-ram"),
     ("-tb", "--threads-batch"),
     ("-ub", "--ubatch-size"),
     ("-ctk", "--cache-type-k"),

@@ -27,6 +27,7 @@ mod progress;
 mod quantize;
 mod run;
 mod sampling;
+mod serve;
 mod split;
 mod table;
 mod terminal;
@@ -56,6 +57,7 @@ Examples:
   qgguf run -p \"In the beginning\"             the tiny built-in model, nothing to download
   qgguf run -m model.gguf -p \"Once\" -n 64 --temp 0
   qgguf chat -m model.gguf                    talk to an instruction-tuned model
+  qgguf serve -m model.gguf                   OpenAI's interface on port 8080
   qgguf inspect model.gguf                    what is in the file
   qgguf tokenize -m model.gguf -p \"Once\"      the tokens of a text
   qgguf bench -m model.gguf -t 4,8            tokens per second, beside what the machine allows
@@ -82,6 +84,8 @@ enum Command {
     Run(Box<run::Args>),
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Chat(Box<chat::Args>),
+    #[command(args_override_self = true, allow_negative_numbers = true)]
+    Serve(Box<serve::Args>),
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Logits(Box<logits::Args>),
     #[command(args_override_self = true, allow_negative_numbers = true)]
@@ -127,6 +131,7 @@ pub fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Run(args) => run::run(args, start),
         Command::Chat(args) => chat::run(args, start),
+        Command::Serve(args) => serve::run(args),
         Command::Logits(args) => logits::run(args, start),
         Command::Inspect(args) => inspect::run(args),
         Command::Tokenize(args) => tokenize::run(args),

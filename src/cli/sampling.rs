@@ -106,8 +106,13 @@ impl SamplingArgs {
                 "--logit-bias: token {id} is outside the vocabulary of {n_vocab}"
             )));
         }
-        let sampler = Sampler::new(params, self.seed.and_then(|seed| seed.0)).map_err(Failure::usage)?;
+        let sampler = Sampler::new(params, self.seed()).map_err(Failure::usage)?;
         Ok(Settings { sampler, from })
+    }
+
+    /// The seed that was given, unless a random one was asked for.
+    pub fn seed(&self) -> Option<u64> {
+        self.seed.and_then(|seed| seed.0)
     }
 
     fn apply(&self, params: &mut SamplerParams) {

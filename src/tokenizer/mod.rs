@@ -45,6 +45,21 @@ pub struct Tokenizer {
     warnings: Vec<String>,
 }
 
+/// The tokens around the parts of a prompt that asks for the text in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FillInMiddle {
+    /// Before the text in front.
+    pub prefix: u32,
+    /// Before the text behind.
+    pub suffix: u32,
+    /// Where the answer begins.
+    pub middle: u32,
+    /// Before the name of a repository.
+    pub repository: Option<u32>,
+    /// Before each of its files.
+    pub file: Option<u32>,
+}
+
 #[derive(Debug)]
 enum Algorithm {
     Spm,
@@ -59,6 +74,12 @@ struct Flags {
     clean_spaces: bool,
     /// Pieces have U+2581 for spaces.
     escape: bool,
+}
+
+impl AsRef<Tokenizer> for Tokenizer {
+    fn as_ref(&self) -> &Tokenizer {
+        self
+    }
 }
 
 impl Tokenizer {
@@ -110,18 +131,34 @@ impl Tokenizer {
         if add_special && self.flags.add_bos {
             tokens.extend(self.special.bos);
         }
-        let mut after_special = true;
-        for fragment in self.partition.split(&self.vocab, text, parse_special) {
-            match fragment {
-                Fragment::Token(id) => tokens.push(id),
-                Fragment::Raw(ref raw) => self.encode_raw(&text[raw.clone()], after_special, &mut tokens),
-            }
-            after_special = matches!(fragment, Fragment::Token(_));
-        }
+        self.encode_fragments(text, true, parse_special, &mut tokens);
         if add_special && self.flags.add_eos {
             tokens.extend(self.special.eos);
         }
         tokens
+    }
+
+    /// The tokens of text in the middle of a longer one: nothing is put in front, texts of control tokens are ordinary text.
+    pub fn encode_continuation(&self, text: &[u8]) -> Vec<u32> {
+        let mut tokens = Vec::new();
+        self.encode_fragments(text, false, false, &mut tokens);
+        tokens
+    }
+
+    fn encode_fragments(
+        &self,
+        text: &[u8],
+        mut after_special: bool,
+        parse_special: bool,
+        tokens: &mut Vec<u32>,
+    ) {
+        for fragment in self.partition.split(&self.vocab, text, parse_special) {
+            match fragment {
+                Fragment::Token(id) => tokens.push(id),
+                Fragment::Raw(ref raw) => self.encode_raw(&text[raw.clone()], after_special, tokens),
+            }
+            after_special = matches!(fragment, Fragment::Token(_));
+        }
     }
 
     fn encode_raw(&self, text: &[u8], after_special: bool, tokens: &mut Vec<u32>) {
@@ -184,6 +221,12 @@ impl Tokenizer {
     /// End of a turn.
     pub fn eot(&self) -> Option<u32> {
         self.special.eot
+    }
+
+    /// The tokens of prompts that ask for a text between two others, if the model has them.
+    pub fn fill_in_middle(&self) -> Option<FillInMiddle> {
+        let [prefix, suffix, middle, _, repository, file] = self.special.fim;
+        Some(FillInMiddle { prefix: prefix?, suffix: suffix?, middle: middle?, repository, file })
     }
 
     /// True if [`Tokenizer::encode`] begins with BOS when it adds special tokens.

@@ -83,6 +83,8 @@ pub(super) struct SpecialTokens {
     pub unknown: Option<u32>,
     pub eot: Option<u32>,
     pub eom: Option<u32>,
+    /// In the order of [`FIM`].
+    pub fim: [Option<u32>; FIM.len()],
     /// Tokens that end a generation, ascending.
     pub eog: Vec<u32>,
 }
@@ -108,16 +110,18 @@ impl SpecialTokens {
             unknown: or_default(read("unknown_token_id")?, defaults.unknown),
             eot: read("eot_token_id")?,
             eom: read("eom_token_id")?,
+            fim: [None; FIM.len()],
             eog: Vec::new(),
         };
         special.eot = special.eot.or_else(|| by_text(vocab, &EOT));
         special.eom = special.eom.or_else(|| by_text(vocab, &["<|eom_id|>"]));
-        for (keys, texts, ends) in FIM {
+        for (i, (keys, texts, ends)) in FIM.into_iter().enumerate() {
             let mut named = None;
             for key in keys {
                 named = named.or(read(key)?);
             }
             let token = named.or_else(|| by_text(vocab, texts));
+            special.fim[i] = token;
             special.eog.extend(token.filter(|_| ends));
         }
         special.find_eog(vocab);

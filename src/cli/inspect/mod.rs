@@ -78,6 +78,13 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(out.flush()?)
 }
 
+/// What `--json` prints of a file.
+pub fn file_as_json(file: &GgufFile) -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    json::file(&mut out, file, &Summary::of(file))?;
+    Ok(out)
+}
+
 fn find_key<'a>(file: &'a GgufFile, key: &str) -> Result<&'a MetadataValue> {
     file.metadata().get(key).ok_or_else(|| {
         let hint = similar::hint(key, file.metadata().iter().map(|(key, _)| key));
