@@ -55,7 +55,7 @@ impl Job {
             let constraint = self.form.constraint(&self.served, &end)?;
             let request = Request {
                 prompt: prompt.clone(),
-                task: Task::Generate(self.generate(i, shown, constraint)?),
+                task: Task::Generate(Box::new(self.generate(i, shown, constraint)?)),
                 cache_prompt: self.settings.cache_prompt,
                 sink: sink(choice, sender.clone(), unread.clone()),
             };

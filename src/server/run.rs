@@ -376,7 +376,7 @@ impl Run {
         self.ready.push_back(Answer::Done(Finish {
             choice,
             message,
-            is_first: choice % self.per_prompt == 0,
+            is_first: choice.is_multiple_of(self.per_prompt),
             usage: Usage {
                 prompt: outcome.n_prompt,
                 cached: outcome.n_cached,

@@ -44,8 +44,11 @@ pub struct Defaults {
 /// Names of the limit on an answer's tokens, the one that wins first.
 const LENGTH: [&str; 4] = ["n_predict", "max_completion_tokens", "max_tokens", "max_output_tokens"];
 
-/// Sampling that llama-server has and this server has not, with the values at which each does nothing.
-const REFUSED: [(&str, fn(f64) -> bool); 10] = [
+/// Says whether a setting does nothing at a value.
+type DoesNothing = fn(f64) -> bool;
+
+/// Sampling that llama-server has and this server has not.
+const REFUSED: [(&str, DoesNothing); 10] = [
     ("dynatemp_range", |x| x == 0.0),
     ("top_n_sigma", |x| x <= 0.0),
     ("xtc_probability", |x| x <= 0.0),

@@ -222,7 +222,7 @@ fn spawn(args: &[&str]) -> (Child, SocketAddr, Vec<String>) {
             return (child, address, said);
         }
     }
-    panic!("it ended: {said:?}");
+    panic!("it ended with {}: {said:?}", child.wait().unwrap());
 }
 
 #[cfg(unix)]
