@@ -76,6 +76,12 @@ pub struct Model {
     warnings: Vec<String>,
 }
 
+impl AsRef<Tokenizer> for Model {
+    fn as_ref(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+}
+
 impl Model {
     /// Opens a GGUF (any shard of a split one) and checks that everything it needs is there.
     ///

@@ -61,6 +61,12 @@ struct Flags {
     escape: bool,
 }
 
+impl AsRef<Tokenizer> for Tokenizer {
+    fn as_ref(&self) -> &Tokenizer {
+        self
+    }
+}
+
 impl Tokenizer {
     /// Reads the `tokenizer.ggml.*` keys.
     ///
@@ -110,18 +116,34 @@ impl Tokenizer {
         if add_special && self.flags.add_bos {
             tokens.extend(self.special.bos);
         }
-        let mut after_special = true;
-        for fragment in self.partition.split(&self.vocab, text, parse_special) {
-            match fragment {
-                Fragment::Token(id) => tokens.push(id),
-                Fragment::Raw(ref raw) => self.encode_raw(&text[raw.clone()], after_special, &mut tokens),
-            }
-            after_special = matches!(fragment, Fragment::Token(_));
-        }
+        self.encode_fragments(text, true, parse_special, &mut tokens);
         if add_special && self.flags.add_eos {
             tokens.extend(self.special.eos);
         }
         tokens
+    }
+
+    /// The tokens of text in the middle of a longer one: nothing is put in front, texts of control tokens are ordinary text.
+    pub fn encode_continuation(&self, text: &[u8]) -> Vec<u32> {
+        let mut tokens = Vec::new();
+        self.encode_fragments(text, false, false, &mut tokens);
+        tokens
+    }
+
+    fn encode_fragments(
+        &self,
+        text: &[u8],
+        mut after_special: bool,
+        parse_special: bool,
+        tokens: &mut Vec<u32>,
+    ) {
+        for fragment in self.partition.split(&self.vocab, text, parse_special) {
+            match fragment {
+                Fragment::Token(id) => tokens.push(id),
+                Fragment::Raw(ref raw) => self.encode_raw(&text[raw.clone()], after_special, tokens),
+            }
+            after_special = matches!(fragment, Fragment::Token(_));
+        }
     }
 
     fn encode_raw(&self, text: &[u8], after_special: bool, tokens: &mut Vec<u32>) {
