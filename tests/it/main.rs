@@ -9,6 +9,8 @@ mod convert;
 mod export;
 mod fixtures;
 mod gemma2;
+#[cfg(feature = "grammar")]
+mod grammar;
 mod handmade;
 mod imatrix;
 mod inspect;
