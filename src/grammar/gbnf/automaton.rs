@@ -30,10 +30,6 @@ impl Automaton {
         automaton
     }
 
-    /// Number of states.
-    pub fn len(&self) -> usize {
-        self.states.len()
-    }
 
     /// True if the empty text is accepted.
     pub fn is_nullable(&self) -> bool {
