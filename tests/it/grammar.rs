@@ -4,9 +4,9 @@ use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use qgguf::answer::ToolFormat;
+use qgguf::answer::{Tool, ToolFormat};
 use qgguf::grammar::{
-    CallGrammar, Grammar, GrammarError, GrammarFactory, GrammarLimits, Lazy, LazyOptions, Tool, ToolChoice,
+    CallGrammar, Grammar, GrammarError, GrammarFactory, GrammarLimits, Lazy, LazyOptions, ToolChoice,
 };
 use qgguf::sampler::Constraint;
 use qgguf::tokenizer::{TokenType, Tokenizer, TokenizerOptions};
