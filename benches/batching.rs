@@ -56,7 +56,8 @@ fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     // Of embeddings that are not the output matrix too only a few rows are read.
     let used = || model.file().tensors().iter().filter(|tensor| tied || tensor.name != "token_embd.weight");
     let weights: u64 = used().map(|tensor| tensor.n_bytes).sum();
-    let multiply_adds: u64 = used().filter(|tensor| tensor.shape.len() > 1).map(|tensor| tensor.n_elements()).sum();
+    let multiply_adds: u64 =
+        used().filter(|tensor| tensor.shape.len() > 1).map(|tensor| tensor.n_elements()).sum();
     let options = EngineOptions { n_threads: args.threads, ..EngineOptions::default() };
     let compute = Compute::new(options.kernels, args.threads);
     let (bandwidth, rate) = (limits::read_bandwidth(&compute, READ)?, limits::multiply_add_rate(&compute));

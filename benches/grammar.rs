@@ -104,7 +104,10 @@ fn benches(c: &mut Criterion) {
         let times = mask_times(&factory, &grammar, &tokens);
         let mean = times.iter().sum::<Duration>() / times.len() as u32;
         let p99 = times[times.len() * 99 / 100];
-        eprintln!("{name}: compiled in {compiled:?}; mask: mean {mean:?}, p99 {p99:?}, max {:?}", times[times.len() - 1]);
+        eprintln!(
+            "{name}: compiled in {compiled:?}; mask: mean {mean:?}, p99 {p99:?}, max {:?}",
+            times[times.len() - 1]
+        );
         group.bench_function(format!("answer/{name}"), |b| {
             b.iter_batched(|| (), |()| mask_times(&factory, &grammar, &tokens), BatchSize::PerIteration);
         });

@@ -212,8 +212,17 @@ const LONG_SHORTS: [(&str, &str); 25] = [
 ];
 
 /// Flags whose next argument is text, whatever it looks like.
-const TEXT_FLAGS: [&str; 9] =
-    ["-p", "--prompt", "-r", "--reverse-prompt", "--stop", "--system-prompt", "-j", "--json-schema", "--grammar"];
+const TEXT_FLAGS: [&str; 9] = [
+    "-p",
+    "--prompt",
+    "-r",
+    "--reverse-prompt",
+    "--stop",
+    "--system-prompt",
+    "-j",
+    "--json-schema",
+    "--grammar",
+];
 
 /// Replaces llama.cpp's spellings in the arguments by those that clap knows.
 pub fn rewrite(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {

@@ -54,7 +54,9 @@ impl GrammarArgs {
         };
         match self {
             GrammarArgs { json_schema: Some(text), .. } => schema(text, "--json-schema"),
-            GrammarArgs { json_schema_file: Some(path), .. } => schema(&read_text(path)?, "--json-schema-file"),
+            GrammarArgs { json_schema_file: Some(path), .. } => {
+                schema(&read_text(path)?, "--json-schema-file")
+            }
             GrammarArgs { grammar: Some(text), .. } => Ok(Some((Grammar::Gbnf(text.clone()), "--grammar"))),
             GrammarArgs { grammar_file: Some(path), .. } => {
                 Ok(Some((Grammar::Gbnf(read_text(path)?), "--grammar-file")))

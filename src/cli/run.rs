@@ -77,8 +77,15 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
         stdout.write_all(prompt.as_bytes())?;
         stdout.flush()?;
     }
-    let outcome =
-        generation::stream(&mut loaded, &mut settings.sampler, &tokens, &options, constraint, start, !args.json)?;
+    let outcome = generation::stream(
+        &mut loaded,
+        &mut settings.sampler,
+        &tokens,
+        &options,
+        constraint,
+        start,
+        !args.json,
+    )?;
     if args.json {
         print_json(args, &loaded, &prompt, &tokens, &settings, &outcome)?;
     } else if !outcome.generation.text.ends_with('\n') {

@@ -62,7 +62,9 @@ impl Lazy {
         inner: Box<dyn Constraint>,
     ) -> Result<Lazy, GrammarError> {
         if options.triggers.is_empty() || options.triggers.iter().any(String::is_empty) {
-            return Err(GrammarError::Rules("a lazy grammar without a trigger, or with an empty one".to_owned()));
+            return Err(GrammarError::Rules(
+                "a lazy grammar without a trigger, or with an empty one".to_owned(),
+            ));
         }
         let vocabulary = factory.vocabulary()?;
         let trie = vocabulary.tok_trie();
@@ -94,7 +96,8 @@ impl Lazy {
             self.tail.clear();
             return Ok(self.triggers.iter().any(|trigger| trigger.token == Some(token)));
         }
-        if self.triggers.iter().any(|trigger| trigger.excluded(&self.tail).any(|list| list.contains(&token))) {
+        if self.triggers.iter().any(|trigger| trigger.excluded(&self.tail).any(|list| list.contains(&token)))
+        {
             return Err(ConstraintError(format!("token {token} goes on behind a trigger")));
         }
         self.tail.extend(word);

@@ -38,9 +38,8 @@ const BOUNDS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveM
 const COUNTS: [&str; 6] =
     ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"];
 /// Formats of strings that the engine knows.
-const FORMATS: [&str; 11] = [
-    "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown",
-];
+const FORMATS: [&str; 11] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"];
 /// Where numbers stop being exact: the engine reckons in f64.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 /// The largest count; more than any context holds.
@@ -214,7 +213,9 @@ impl<'a> Check<'a> {
         match keyword {
             "uniqueItems" if value == false => self.idle.push((parent.to_owned(), "uniqueItems")),
             _ if REFUSED.contains(&keyword) => return Err(wrong(place, "this keyword is not supported")),
-            "x-guidance" => return Err(wrong(place, "options of the grammar engine are not taken from a schema")),
+            "x-guidance" => {
+                return Err(wrong(place, "options of the grammar engine are not taken from a schema"));
+            }
             "$id" | "id" if parent != "#" && value.is_string() => {
                 return Err(wrong(place, "schemas with a name of their own inside others are not supported"));
             }
@@ -292,10 +293,13 @@ impl<'a> Check<'a> {
             }
             done.iter().for_each(|from| drop(open.remove(from)));
         }
-        match open.keys().next() {
-            Some(place) => Err(wrong(place, "$ref leads back here without an end")),
-            None => Ok(()),
+        // What is left leads to a cycle, or is on one.
+        let Some(mut place) = open.keys().next() else { return Ok(()) };
+        let mut passed = BTreeSet::new();
+        while passed.insert(place) {
+            place = open[place].iter().find(|to| open.contains_key(*to)).unwrap_or(place);
         }
+        Err(wrong(place, "$ref leads back here without an end"))
     }
 }
 

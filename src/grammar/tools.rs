@@ -117,9 +117,11 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn calls(&self, format: ToolFormat) -> Result<CallGrammar, GrammarError> {
         match format {
-            ToolFormat::Hermes => self.marked(TOOL_CALL, "\"\\n\" call \"\\n</tool_call>\"", "\"\\n\"", |tool| {
-                Ok(format!("{} {} \"}}\"", call_head(tool, "arguments"), self.arguments(tool)?))
-            }),
+            ToolFormat::Hermes => {
+                self.marked(TOOL_CALL, "\"\\n\" call \"\\n</tool_call>\"", "\"\\n\"", |tool| {
+                    Ok(format!("{} {} \"}}\"", call_head(tool, "arguments"), self.arguments(tool)?))
+                })
+            }
             ToolFormat::QwenCoder => {
                 let end = self.marker("</tool_call>");
                 let rest = format!("\"\\n\" call \"</function>\\n\" {end}");
@@ -151,7 +153,8 @@ impl Writer<'_> {
                 let rules = self.rules(|tool| {
                     Ok(format!("{} {} \"}}\"", call_head(tool, "parameters"), self.arguments(tool)?))
                 })?;
-                let tag = if self.is_token(PYTHON_TAG) { self.marker(PYTHON_TAG) + "?" } else { String::new() };
+                let tag =
+                    if self.is_token(PYTHON_TAG) { self.marker(PYTHON_TAG) + "?" } else { String::new() };
                 let calls = format!("calls: {tag} {}\n{rules}", self.several("call", "\"; \""));
                 Ok(CallGrammar {
                     whole: format!("start: calls\n{calls}"),
@@ -165,7 +168,10 @@ impl Writer<'_> {
                 })?;
                 let one = "\"{\\\"tool_call\\\": \" call \"}\"".to_owned();
                 let calls = match self.parallel {
-                    true => format!("{one} | \"{{\\\"tool_calls\\\": [\" {} \"]}}\"", self.several("call", "\", \"")),
+                    true => format!(
+                        "{one} | \"{{\\\"tool_calls\\\": [\" {} \"]}}\"",
+                        self.several("call", "\", \"")
+                    ),
                     false => one,
                 };
                 let answer = format!("\"{{\\\"response\\\": \" %json {} \"}}\"", json!({"type": "string"}));
@@ -280,10 +286,9 @@ impl Writer<'_> {
             }
             return Ok(format!("{} {}", self.json(&schema)?, text(END)));
         }
-        let listed: Option<Vec<String>> =
-            schema.get("enum").and_then(Value::as_array).and_then(|list| {
-                list.iter().map(|value| value.as_str().map(|value| text(&format!("{value}{END}")))).collect()
-            });
+        let listed: Option<Vec<String>> = schema.get("enum").and_then(Value::as_array).and_then(|list| {
+            list.iter().map(|value| value.as_str().map(|value| text(&format!("{value}{END}")))).collect()
+        });
         match listed {
             Some(listed) if !listed.is_empty() => Ok(format!("({})", listed.join(" | "))),
             _ => Ok("FREE".to_owned()),

@@ -41,7 +41,8 @@ impl Vocabulary {
         let Some(&first) = ends.first() else {
             return Err(GrammarError::Vocabulary("it has no end-of-generation token".to_owned()));
         };
-        let info = TokRxInfo::new(n_vocab as u32, tokenizer.eos().filter(|id| ends.contains(id)).unwrap_or(first));
+        let info =
+            TokRxInfo::new(n_vocab as u32, tokenizer.eos().filter(|id| ends.contains(id)).unwrap_or(first));
         let trie = TokTrie::from(&info, &words).with_eos_tokens(&ends);
         Ok(Vocabulary { owner, trie })
     }
@@ -54,8 +55,8 @@ impl Vocabulary {
 /// What a token adds to the text, or its name behind the marker that no text contains. Empty for tokens that can never be
 /// chosen: those without text, parts of no UTF-8 text, and those too long for the tree.
 fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
-    let special = tokenizer.is_eog(id)
-        || matches!(tokenizer.token_type(id), TokenType::Control | TokenType::Unknown);
+    let special =
+        tokenizer.is_eog(id) || matches!(tokenizer.token_type(id), TokenType::Control | TokenType::Unknown);
     let mut word = Vec::new();
     if special {
         word.push(TokTrie::SPECIAL_TOKEN_MARKER);

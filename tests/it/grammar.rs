@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use qgguf::answer::{Tool, ToolFormat};
 use qgguf::grammar::{
@@ -118,7 +119,7 @@ fn random_schema() -> impl Strategy<Value = Value> {
         Just(json!({"type": "null"})),
         Just(json!({"type": "boolean"})),
         (-50i64..50, 0i64..100).prop_map(|(a, n)| json!({"type": "integer", "minimum": a, "maximum": a + n})),
-        Just(json!({"type": "integer", "exclusiveMinimum": 3, "multipleOf": 5})),
+        Just(json!({"type": "integer", "exclusiveMinimum": 3, "multipleOf": 5, "maximum": 1000})),
         (0usize..3, 3usize..9).prop_map(|(a, b)| json!({"type": "string", "minLength": a, "maxLength": b})),
         Just(json!({"type": "string", "pattern": "^[a-c]{2,4}\\d?$"})),
         Just(json!({"enum": ["x", 1, null, true, "é\n\"\\", [1, {"a": 2}]]})),
@@ -141,12 +142,12 @@ fn random_schema() -> impl Strategy<Value = Value> {
         );
         prop_oneof![
             3 => object,
-            (inner.clone(), 0usize..3, 0usize..3)
+            1 => (inner.clone(), 0usize..3, 0usize..3)
                 .prop_map(|(item, a, n)| json!({"type": "array", "items": item, "minItems": a, "maxItems": a + n})),
-            prop::collection::vec(inner.clone(), 1..3)
+            1 => prop::collection::vec(inner.clone(), 1..3)
                 .prop_map(|items| json!({"type": "array", "prefixItems": items, "items": false})),
-            prop::collection::vec(inner.clone(), 1..4).prop_map(|options| json!({"anyOf": options})),
-            inner.prop_map(|part| json!({"allOf": [part, {"type": ["object", "array", "string", "integer"]}]})),
+            1 => prop::collection::vec(inner.clone(), 1..4).prop_map(|options| json!({"anyOf": options})),
+            1 => inner.prop_map(|part| json!({"allOf": [part, {"type": ["object", "array", "string", "integer"]}]})),
         ]
     })
     .prop_map(|mut schema| {
@@ -283,25 +284,58 @@ fn names_cannot_be_spelled_in_two_ways() {
 #[test]
 fn schemas_that_cannot_be_kept_to_are_refused_by_place() {
     for (of, expected) in [
-        (json!({"properties": {"a/b": {"not": {}}}}), "JSON schema at #/properties/a~1b/not: this keyword is not supported"),
-        (json!({"items": {"uniqueItems": true}}), "JSON schema at #/items/uniqueItems: this keyword is not supported"),
+        (
+            json!({"properties": {"a/b": {"not": {}}}}),
+            "JSON schema at #/properties/a~1b/not: this keyword is not supported",
+        ),
+        (
+            json!({"items": {"uniqueItems": true}}),
+            "JSON schema at #/items/uniqueItems: this keyword is not supported",
+        ),
         (json!({"anyOf": [{}, {"if": {}}]}), "JSON schema at #/anyOf/1/if: this keyword is not supported"),
-        (json!({"$ref": "http://example.com/x"}), "JSON schema at #/$ref: only references inside the schema (#/…) are followed"),
+        (
+            json!({"$ref": "http://example.com/x"}),
+            "JSON schema at #/$ref: only references inside the schema (#/…) are followed",
+        ),
         (json!({"$ref": "#/$defs/x"}), "JSON schema at #/$defs/x: a $ref leads here, but there is nothing"),
         (json!({"$ref": "#"}), "JSON schema at #: $ref leads back here without an end"),
         (
             json!({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}}}),
             "JSON schema at #/$defs/a: $ref leads back here without an end",
         ),
-        (json!({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {}}}), "JSON schema at #/$ref: references with escaped characters (~ or %) are not supported"),
-        (json!({"type": "string", "pattern": "(?=a)b"}), "JSON schema at #/pattern: pattern: look-around, including look-ahead and look-behind, is not supported (byte 0)"),
-        (json!({"type": "string", "format": "color"}), "JSON schema at #/format: unknown format \"color\"; known: date-time, time, date, duration, email, hostname, ipv4, ipv6, uuid, uri"),
-        (json!({"const": 9_007_199_254_740_993i64}), "JSON schema at #/const: 9007199254740993 is beyond the numbers that are exact (2^53)"),
+        (
+            json!({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {}}}),
+            "JSON schema at #/$ref: references with escaped characters (~ or %) are not supported",
+        ),
+        (
+            json!({"type": "string", "pattern": "(?=a)b"}),
+            "JSON schema at #/pattern: pattern: look-around, including look-ahead and look-behind, is not supported (byte 0)",
+        ),
+        (
+            json!({"type": "string", "format": "color"}),
+            "JSON schema at #/format: unknown format \"color\"; known: date-time, time, date, duration, email, hostname, ipv4, ipv6, uuid, uri",
+        ),
+        (
+            json!({"const": 9_007_199_254_740_993i64}),
+            "JSON schema at #/const: 9007199254740993 is beyond the numbers that are exact (2^53)",
+        ),
         (json!({"multipleOf": 0}), "JSON schema at #/multipleOf: expected a number above 0, found 0"),
-        (json!({"maxLength": -1}), "JSON schema at #/maxLength: expected an integer from 0 to 1048576, found -1"),
-        (json!({"maxItems": 1u64 << 40}), "JSON schema at #/maxItems: expected an integer from 0 to 1048576, found 1099511627776"),
-        (json!({"properties": 3}), "JSON schema at #/properties: expected an object of schemas, found a number"),
-        (json!({"x-guidance": {"lenient": true}}), "JSON schema at #/x-guidance: options of the grammar engine are not taken from a schema"),
+        (
+            json!({"maxLength": -1}),
+            "JSON schema at #/maxLength: expected an integer from 0 to 1048576, found -1",
+        ),
+        (
+            json!({"maxItems": 1u64 << 40}),
+            "JSON schema at #/maxItems: expected an integer from 0 to 1048576, found 1099511627776",
+        ),
+        (
+            json!({"properties": 3}),
+            "JSON schema at #/properties: expected an object of schemas, found a number",
+        ),
+        (
+            json!({"x-guidance": {"lenient": true}}),
+            "JSON schema at #/x-guidance: options of the grammar engine are not taken from a schema",
+        ),
         (json!(false), "JSON schema at #: false allows nothing"),
         (json!("string"), "JSON schema at #: expected a schema, found a text"),
         (
@@ -309,7 +343,10 @@ fn schemas_that_cannot_be_kept_to_are_refused_by_place() {
             "JSON schema at #/properties/p/oneOf: the alternatives do not exclude each other by type, constant or a required property; anyOf may do",
         ),
         (json!({"type": "strin"}), "the JSON schema cannot be compiled: Invalid type: strin"),
-        (json!({"type": "integer", "minimum": 3, "maximum": 2}), "the JSON schema cannot be compiled: Unsatisfiable schema: minimum (3) is greater than maximum (2)"),
+        (
+            json!({"type": "integer", "minimum": 3, "maximum": 2}),
+            "the JSON schema cannot be compiled: Unsatisfiable schema: minimum (3) is greater than maximum (2)",
+        ),
     ] {
         assert_eq!(schema_error(of.clone()), expected, "{of}");
     }
@@ -337,8 +374,14 @@ fn nested(depth: usize) -> Value {
 fn hostile_schemas_end_with_an_error() {
     assert_eq!(schema_error(nested(100)), "levels of the JSON schema: at most 64 allowed, found 65");
     let names: Vec<String> = (0..30_000).map(|i| i.to_string()).collect();
-    assert_eq!(schema_error(json!({"enum": names})), "values in the JSON schema: at most 20000 allowed, found 20001");
-    assert!(schema_error(json!({"const": "x".repeat(1 << 20)})).starts_with("bytes of the JSON schema: at most 262144 allowed"));
+    assert_eq!(
+        schema_error(json!({"enum": names})),
+        "values in the JSON schema: at most 20000 allowed, found 20001"
+    );
+    assert!(
+        schema_error(json!({"const": "x".repeat(1 << 20)}))
+            .starts_with("bytes of the JSON schema: at most 262144 allowed")
+    );
     let chain: serde_json::Map<String, Value> = (0..3_000)
         .map(|i| (format!("d{i}"), json!({"items": {"$ref": format!("#/$defs/d{}", (i + 1) % 3_000)}})))
         .collect();
@@ -356,7 +399,12 @@ fn hostile_schemas_end_with_an_error() {
     }
     // A thousand references, one after another, are within the limits and must not exhaust the stack.
     let chain: serde_json::Map<String, Value> = (0..900)
-        .map(|i| (format!("d{i}"), json!({"type": "array", "items": {"$ref": format!("#/$defs/d{}", (i + 1) % 900)}})))
+        .map(|i| {
+            (
+                format!("d{i}"),
+                json!({"type": "array", "items": {"$ref": format!("#/$defs/d{}", (i + 1) % 900)}}),
+            )
+        })
         .collect();
     assert!(schema(json!({"$ref": "#/$defs/d0", "$defs": chain})).is_ok());
     assert!(schema(json!({"type": "array", "minItems": 1_000_000, "items": {"type": "integer"}})).is_ok());
@@ -371,7 +419,8 @@ fn hostile_expressions_end_with_an_error_or_can_be_followed() {
     };
     assert_eq!(error("a("), "regular expression: unclosed group (byte 1)");
     assert_eq!(error(r"(a)\1"), "regular expression: backreferences are not supported (byte 3)");
-    assert!(error(&"(".repeat(1000)).starts_with("regular expression: exceed"), "{}", error(&"(".repeat(1000)));
+    let deep = error(&format!("{}a{}", "(".repeat(1000), ")".repeat(1000)));
+    assert!(deep.starts_with("regular expression: exceed"), "{deep}");
     assert!(error(&"a".repeat(1 << 20)).starts_with("bytes of the regular expression: at most 262144"));
     for regex in ["(a{1000}){1000}", "((a|b)*c(a|b){300}){50}", "(.*a){40}", "[^x]{1,100000}y"] {
         let compiled = factory.compile(&Grammar::Regex(regex.to_owned()));
@@ -420,7 +469,8 @@ fn a_lazy_constraint_waits_for_its_text() {
     assert!(takes(&mut lazy, tokenizer, &tokenizer.encode_continuation(b"And he said: AN ANSWER")));
     assert!(!lazy.is_armed());
     let colon = allowed(lazy.mask().unwrap(), tokenizer.n_vocab());
-    let beyond = |id: &u32| tokenizer.piece(*id, false).starts_with(b":") && tokenizer.piece(*id, false).len() > 1;
+    let beyond =
+        |id: &u32| tokenizer.piece(*id, false).starts_with(b":") && tokenizer.piece(*id, false).len() > 1;
     assert!(!colon.iter().any(beyond));
     assert!(takes(&mut lazy, tokenizer, &tokenizer.encode_continuation(b":")));
     assert!(lazy.is_armed());
@@ -462,7 +512,10 @@ fn tools() -> Vec<Tool> {
                 "additionalProperties": false,
             }),
         },
-        Tool { name: "get".to_owned(), parameters: json!({"type": "object", "properties": {}, "additionalProperties": false}) },
+        Tool {
+            name: "get".to_owned(),
+            parameters: json!({"type": "object", "properties": {}, "additionalProperties": false}),
+        },
     ]
 }
 
@@ -571,7 +624,10 @@ fn tools_that_cannot_be_called_are_named() {
     };
     assert_eq!(error(&tools(), ToolChoice::Named("x")), "tool \"x\": there is no such tool");
     let tool = |name: &str, parameters: Value| [Tool { name: name.to_owned(), parameters }];
-    assert!(error(&tool("a b", json!({})), ToolChoice::Any).starts_with("tool \"a b\": expected a name of 1 to 128 bytes"));
+    assert!(
+        error(&tool("a b", json!({})), ToolChoice::Any)
+            .starts_with("tool \"a b\": expected a name of 1 to 128 bytes")
+    );
     assert_eq!(
         error(&tool("f", json!({"properties": {"x": {"not": {}}}})), ToolChoice::Any),
         "tool \"f\": JSON schema at #/properties/x/not: this keyword is not supported"
@@ -583,13 +639,10 @@ fn tools_that_cannot_be_called_are_named() {
 }
 
 #[test]
-fn a_deadline_and_a_number_of_places_bound_the_work() {
+fn only_so_many_grammars_are_compiled_at_once() {
     let (tokenizer, _) = &*KJV;
-    let limits = GrammarLimits { time: std::time::Duration::ZERO, at_once: 0, ..GrammarLimits::default() };
-    let busy = GrammarFactory::new(tokenizer.clone(), tokenizer.n_vocab(), limits.clone());
-    let error = busy.compile(&Grammar::JsonObject).err().unwrap();
+    let limits = GrammarLimits { at_once: 0, ..GrammarLimits::default() };
+    let factory = GrammarFactory::new(tokenizer.clone(), tokenizer.n_vocab(), limits);
+    let error = factory.compile(&Grammar::JsonObject).err().unwrap();
     assert_eq!(error.to_string(), "too many grammars are being compiled at once");
-    let slow = GrammarFactory::new(tokenizer.clone(), tokenizer.n_vocab(), GrammarLimits { at_once: 1, ..limits });
-    let error = slow.compile(&Grammar::JsonObject).err().unwrap();
-    assert_eq!(error.to_string(), "the JSON schema is too complex: not compiled within 0 ms");
 }

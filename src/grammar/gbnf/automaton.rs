@@ -30,7 +30,6 @@ impl Automaton {
         automaton
     }
 
-
     /// True if the empty text is accepted.
     pub fn is_nullable(&self) -> bool {
         self.states[self.start].free.contains(&self.end)

@@ -114,10 +114,12 @@ fn extent(node: &Node, known: &[Option<(usize, usize)>]) -> Option<(usize, usize
     match node {
         Node::Chars(_) => Some((1, 0)),
         Node::Token { .. } => None,
-        Node::Seq(items) | Node::Alt(items) => items.iter().try_fold((1, 0), |(size, height): (usize, usize), item| {
-            let item = extent(item, known)?;
-            Some(((size + item.0).min(MANY), height.max(item.1)))
-        }),
+        Node::Seq(items) | Node::Alt(items) => {
+            items.iter().try_fold((1, 0), |(size, height): (usize, usize), item| {
+                let item = extent(item, known)?;
+                Some(((size + item.0).min(MANY), height.max(item.1)))
+            })
+        }
         Node::Repeat(inner, ..) => extent(inner, known).map(|(size, height)| ((size + 1).min(MANY), height)),
         Node::Rule(rule) => known[*rule],
     }

@@ -15,7 +15,8 @@ const MAX_REPEAT: u32 = 2_000;
 
 /// Reads a grammar. `token` gives the id of a token by `<[id]>` or its text in angle brackets.
 pub fn parse(text: &str, token: &dyn Fn(&str) -> Option<u32>) -> Result<Rules, GrammarError> {
-    let mut parser = Parser { chars: text.chars().collect(), at: 0, token, rules: Vec::new(), ids: HashMap::new() };
+    let mut parser =
+        Parser { chars: text.chars().collect(), at: 0, token, rules: Vec::new(), ids: HashMap::new() };
     parser.skip(true);
     while parser.at < parser.chars.len() {
         parser.rule()?;
@@ -326,8 +327,8 @@ impl Parser<'_> {
             return Err(self.expected("'>'"));
         }
         let name: String = self.chars[from..self.at].iter().collect();
-        let id = (self.token)(&name)
-            .ok_or_else(|| self.error(format!("{name} is not a token of this model")))?;
+        let id =
+            (self.token)(&name).ok_or_else(|| self.error(format!("{name} is not a token of this model")))?;
         Ok(Node::Token { id, negated })
     }
 }
