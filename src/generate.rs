@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::engine::EvalError;
 use crate::engine::generation::Generator;
 pub use crate::engine::generation::{GenerateOptions, StopReason};
-use crate::sampler::{Sampler, SamplerError};
+use crate::sampler::{Constraint, Sampler, SamplerError};
 use crate::session::Session;
 
 /// What was generated, and how long it took.
@@ -49,6 +49,18 @@ pub fn generate(
     sampler: &mut Sampler,
     prompt: &[u32],
     options: &GenerateOptions,
+    on_text: impl FnMut(&str) -> ControlFlow<()>,
+) -> Result<Generation, GenerateError> {
+    generate_within(session, sampler, prompt, options, None, on_text)
+}
+
+/// [`generate`] with a constraint at its start: only tokens come that it allows, and the text ends where it lets it end.
+pub fn generate_within(
+    session: &mut Session,
+    sampler: &mut Sampler,
+    prompt: &[u32],
+    options: &GenerateOptions,
+    constraint: Option<Box<dyn Constraint>>,
     mut on_text: impl FnMut(&str) -> ControlFlow<()>,
 ) -> Result<Generation, GenerateError> {
     let start = Instant::now();
@@ -56,7 +68,8 @@ pub fn generate(
     let prompt_time = start.elapsed();
 
     let start = Instant::now();
-    let mut generator = Generator::new(session.model().clone(), sampler.clone(), prompt, options.clone());
+    let mut generator = Generator::new(session.model().clone(), sampler.clone(), prompt, options.clone())
+        .constrained(constraint);
     let mut n_decoded = 0;
     let stop = loop {
         if generator.is_complete() {

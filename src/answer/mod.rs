@@ -19,7 +19,7 @@ mod out;
 mod python_call;
 mod qwen_coder;
 mod reasoning;
-mod schema;
+pub(crate) mod schema;
 
 use std::hash::{BuildHasher, RandomState};
 

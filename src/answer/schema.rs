@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// The types that a schema allows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Types {
+pub(crate) struct Types {
     string: bool,
     number: bool,
     boolean: bool,
@@ -15,7 +15,7 @@ pub(super) struct Types {
 
 impl Types {
     /// What the parameter `key` of an object schema may be; nothing is set if the schema does not say.
-    pub(super) fn of_parameter(parameters: &Value, key: &str) -> Types {
+    pub(crate) fn of_parameter(parameters: &Value, key: &str) -> Types {
         let mut types = Types::default();
         if let Some(schema) = parameters.get("properties").and_then(|properties| properties.get(key)) {
             types.collect(schema, parameters, 0);
@@ -58,6 +58,11 @@ impl Types {
     /// True if any text is a value as it stands.
     pub(super) fn only_string(self) -> bool {
         self == Types { string: true, ..Types::default() }
+    }
+
+    /// True if the schema says what it may be, and that is no text.
+    pub(crate) fn no_string(self) -> bool {
+        self != Types::default() && !self.string
     }
 
     fn allows(self, value: &Value) -> bool {

@@ -183,7 +183,7 @@ pub fn positive(text: &str) -> Result<usize, String> {
 }
 
 /// Flags of llama.cpp with one dash and several letters, which clap would read as several flags.
-const LONG_SHORTS: [(&str, &str); 27] = [
+const LONG_SHORTS: [(&str, &str); 28] = [
     ("-np", "--parallel"),
     ("-to", "--timeout"),
     ("-cram", "--cache-ram"),
@@ -193,6 +193,7 @@ const LONG_SHORTS: [(&str, &str); 27] = [
     ("-ctv", "--cache-type-v"),
     ("-sys", "--system-prompt"),
     ("-cnv", "--chat"),
+    ("-jf", "--json-schema-file"),
     ("-pg", "--pg"),
     ("-oe", "--output-err"),
     ("-ofreq", "--output-frequency"),
@@ -214,7 +215,17 @@ const LONG_SHORTS: [(&str, &str); 27] = [
 ];
 
 /// Flags whose next argument is text, whatever it looks like.
-const TEXT_FLAGS: [&str; 6] = ["-p", "--prompt", "-r", "--reverse-prompt", "--stop", "--system-prompt"];
+const TEXT_FLAGS: [&str; 9] = [
+    "-p",
+    "--prompt",
+    "-r",
+    "--reverse-prompt",
+    "--stop",
+    "--system-prompt",
+    "-j",
+    "--json-schema",
+    "--grammar",
+];
 
 /// Replaces llama.cpp's spellings in the arguments by those that clap knows.
 pub fn rewrite(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {

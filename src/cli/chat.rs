@@ -15,6 +15,7 @@ use super::args::{ComputeArgs, EscapeArgs, ModelArgs};
 use super::conversation::{Conversation, TemplateArgs};
 use super::error::{Failure, Result};
 use super::generation::{self, GenerationArgs, explain_stop};
+use super::grammar::{Form, GrammarArgs};
 use super::interrupt;
 use super::load::{self, Loaded};
 use super::output::{stdout, write_file};
@@ -37,6 +38,8 @@ pub struct Args {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    grammar: GrammarArgs,
+    #[command(flatten)]
     template: TemplateArgs,
     #[command(flatten)]
     compute: ComputeArgs,
@@ -56,11 +59,12 @@ In the conversation:
 pub fn run(args: &Args, start: Instant) -> Result<()> {
     let mut loaded = load::load(&args.model, &args.compute, start)?;
     let conversation = Conversation::new(&args.template, &loaded.model)?;
+    let form = args.grammar.form(&loaded.model, args.generation.ignore_eos)?;
     let settings = args.sampling.settings(&loaded.model, args.generation.ignore_eos)?;
     settings.announce();
     let trace = loaded.trace.take();
     interrupt::listen();
-    let mut chat = Chat { args, loaded, conversation, sampler: settings.sampler };
+    let mut chat = Chat { args, loaded, conversation, form, sampler: settings.sampler };
     let mut input = Input::open();
     if input.is_terminal() {
         note!("qgguf: /help for help, Ctrl-D to leave");
@@ -80,6 +84,8 @@ struct Chat<'a> {
     args: &'a Args,
     loaded: Loaded,
     conversation: Conversation,
+    /// What every answer is held to.
+    form: Option<Form>,
     sampler: Sampler,
 }
 
@@ -149,7 +155,8 @@ impl Chat<'_> {
         let tokens = self.conversation.tokens(&self.loaded.model)?;
         let options =
             self.args.generation.options(&self.args.escapes, tokens.len(), self.loaded.is_default)?;
-        generation::stream(&mut self.loaded, &mut self.sampler, &tokens, &options, start, true)
+        let constraint = self.form.as_ref().map(Form::start).transpose()?;
+        generation::stream(&mut self.loaded, &mut self.sampler, &tokens, &options, constraint, start, true)
     }
 }
 

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use qgguf::generate::{GenerateOptions, Generation, StopReason, generate};
-use qgguf::sampler::Sampler;
+use qgguf::generate::{GenerateOptions, Generation, StopReason, generate_within};
+use qgguf::sampler::{Constraint, Sampler};
 use qgguf::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
@@ -78,12 +78,13 @@ pub struct Outcome {
     pub first_text: Option<Duration>,
 }
 
-/// Generates; text goes to stdout as it comes, if `show`.
+/// Generates within the constraint, if there is one; text goes to stdout as it comes, if `show`.
 pub fn stream(
     loaded: &mut Loaded,
     sampler: &mut Sampler,
     prompt: &[u32],
     options: &GenerateOptions,
+    constraint: Option<Box<dyn Constraint>>,
     start: Instant,
     show: bool,
 ) -> Result<Outcome> {
@@ -91,7 +92,7 @@ pub fn stream(
     let mut failed = None;
     let mut first_text = None;
     let running = interrupt::Generation::begin();
-    let generation = generate(&mut loaded.session, sampler, prompt, options, |text| {
+    let generation = generate_within(&mut loaded.session, sampler, prompt, options, constraint, |text| {
         first_text.get_or_insert_with(|| start.elapsed());
         if show && let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
             failed = Some(error);

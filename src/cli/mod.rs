@@ -12,6 +12,7 @@ mod error;
 mod evaluation;
 mod export;
 mod generation;
+mod grammar;
 mod imatrix;
 mod inspect;
 mod interrupt;

@@ -9,6 +9,7 @@ use super::args::{ComputeArgs, ModelArgs, PromptArgs};
 use super::conversation::{Conversation, TemplateArgs};
 use super::error::{Failure, Result};
 use super::generation::{self, GenerationArgs, Outcome};
+use super::grammar::GrammarArgs;
 use super::interrupt;
 use super::load::{self, Loaded};
 use super::output::stdout;
@@ -36,6 +37,8 @@ pub struct Args {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    grammar: GrammarArgs,
+    #[command(flatten)]
     template: TemplateArgs,
     #[command(flatten)]
     compute: ComputeArgs,
@@ -62,6 +65,8 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
     let mut loaded = load::load(&args.model, &args.compute, start)?;
     let tokens = tokens(args, &loaded, &prompt)?;
     let options = args.generation.options(&args.prompt.escapes, tokens.len(), loaded.is_default)?;
+    let form = args.grammar.form(&loaded.model, options.ignore_eos)?;
+    let constraint = form.map(|form| form.start()).transpose()?;
     let mut settings = args.sampling.settings(&loaded.model, options.ignore_eos)?;
     settings.announce();
     loaded.session.check_prompt(&tokens)?;
@@ -72,8 +77,15 @@ pub fn run(args: &Args, start: Instant) -> Result<()> {
         stdout.write_all(prompt.as_bytes())?;
         stdout.flush()?;
     }
-    let outcome =
-        generation::stream(&mut loaded, &mut settings.sampler, &tokens, &options, start, !args.json)?;
+    let outcome = generation::stream(
+        &mut loaded,
+        &mut settings.sampler,
+        &tokens,
+        &options,
+        constraint,
+        start,
+        !args.json,
+    )?;
     if args.json {
         print_json(args, &loaded, &prompt, &tokens, &settings, &outcome)?;
     } else if !outcome.generation.text.ends_with('\n') {

@@ -122,15 +122,7 @@ impl GrammarFactory {
             .stack_size(STACK)
             .spawn(work)
             .map_err(|error| GrammarError::Compile { kind, reason: format!("no thread: {error}") })?;
-        match receive.recv_timeout(self.limits.time) {
-            Ok(result) => result,
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                Err(GrammarError::TooSlow { kind, limit: self.limits.time })
-            }
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                Err(GrammarError::Compile { kind, reason: "the engine failed".to_owned() })
-            }
-        }
+        wait(&receive, kind, self.limits.time)
     }
 
     /// The tree of the model's tokens.
@@ -145,6 +137,21 @@ impl GrammarFactory {
     fn cache(&self) -> MutexGuard<'_, Cache<GrammarConstraint>> {
         // What is cached is whole at every moment.
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the compiling thread says within the time.
+fn wait<T>(
+    receive: &mpsc::Receiver<Result<T, GrammarError>>,
+    kind: &'static str,
+    limit: Duration,
+) -> Result<T, GrammarError> {
+    match receive.recv_timeout(limit) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(GrammarError::TooSlow { kind, limit }),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            Err(GrammarError::Compile { kind, reason: "the engine failed".to_owned() })
+        }
     }
 }
 
@@ -269,4 +276,28 @@ fn gbnf_token(tokenizer: &Tokenizer, n_vocab: usize, name: &str) -> Option<u32> 
 /// The first line of the engine's message; what follows is its state, or a trace of a failure.
 pub(super) fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_too_long_is_not_waited_for() {
+        let (send, receive) = mpsc::sync_channel::<Result<(), GrammarError>>(1);
+        let error = wait(&receive, "the grammar", Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error.to_string(), "the grammar is too complex: not compiled within 1 ms");
+        drop(send);
+        let error = wait(&receive, "the grammar", Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error.to_string(), "the grammar cannot be compiled: the engine failed");
+    }
+
+    #[test]
+    fn a_place_is_given_back() {
+        let running = Arc::default();
+        let place = Place::take(&running, 1).unwrap();
+        assert!(matches!(Place::take(&running, 1), Err(GrammarError::Busy)));
+        drop(place);
+        assert!(Place::take(&running, 1).is_ok());
+    }
 }

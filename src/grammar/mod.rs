@@ -20,7 +20,7 @@ mod vocabulary;
 pub use error::GrammarError;
 pub use factory::{GrammarFactory, GrammarLimits};
 pub use lazy::{Lazy, LazyOptions};
-pub use tools::{CallGrammar, Tool, ToolChoice};
+pub use tools::{CallGrammar, ToolChoice};
 
 use serde_json::Value;
 

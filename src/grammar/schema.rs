@@ -293,10 +293,13 @@ impl<'a> Check<'a> {
             }
             done.iter().for_each(|from| drop(open.remove(from)));
         }
-        match open.keys().next() {
-            Some(place) => Err(wrong(place, "$ref leads back here without an end")),
-            None => Ok(()),
+        // What is left leads to a cycle, or is on one.
+        let Some(mut place) = open.keys().next() else { return Ok(()) };
+        let mut passed = BTreeSet::new();
+        while passed.insert(place) {
+            place = open[place].iter().find(|to| open.contains_key(*to)).unwrap_or(place);
         }
+        Err(wrong(place, "$ref leads back here without an end"))
     }
 }
 

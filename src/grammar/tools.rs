@@ -5,18 +5,10 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::{Grammar, GrammarError, GrammarFactory, Lazy, LazyOptions, schema};
-use crate::answer::ToolFormat;
+use crate::answer::schema::Types;
+use crate::answer::{Tool, ToolFormat};
 use crate::sampler::Constraint;
 use crate::tokenizer::{TokenType, Tokenizer};
-
-/// A tool that a model may call.
-#[derive(Clone, Debug)]
-pub struct Tool {
-    /// Its name.
-    pub name: String,
-    /// The schema of its arguments, an object.
-    pub parameters: Value,
-}
 
 /// Which of the tools is to be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,7 +267,7 @@ impl Writer<'_> {
         };
         for (name, schema) in schema::properties(&tool.parameters) {
             check_name(&name)?;
-            let value = self.xml_value(&tool.parameters, &schema)?;
+            let value = self.xml_value(&tool.parameters, &name, &schema)?;
             let optional = if required(&name) { "" } else { "?" };
             let _ = write!(out, " ({} {value}){optional}", text(&format!("<parameter={name}>\n")));
         }
@@ -283,10 +275,9 @@ impl Writer<'_> {
     }
 
     /// The value of a parameter and the tag that closes it.
-    fn xml_value(&self, root: &Value, schema: &Value) -> Result<String, GrammarError> {
+    fn xml_value(&self, root: &Value, name: &str, schema: &Value) -> Result<String, GrammarError> {
         const END: &str = "\n</parameter>\n";
-        let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
-        if ["number", "integer", "boolean", "object", "array", "null"].contains(&kind) {
+        if Types::of_parameter(root, name).no_string() {
             let mut schema = schema.clone();
             for key in ["$defs", "definitions"] {
                 if let (Some(map), Some(definitions)) = (schema.as_object_mut(), root.get(key)) {

@@ -210,19 +210,14 @@ impl Tools {
     }
 
     fn calls(&self, served: &Served) -> Result<Box<dyn Constraint>, GrammarError> {
-        let tools: Vec<grammar::Tool> = self.all.iter().map(to_grammar).collect();
         let choice = match &self.choice {
             Choice::Named(name) => grammar::ToolChoice::Named(name),
             _ => grammar::ToolChoice::Any,
         };
         let factory = &served.grammars;
-        let calls = CallGrammar::new(factory, &tools, choice, format(served), self.parallel)?;
+        let calls = CallGrammar::new(factory, &self.all, choice, format(served), self.parallel)?;
         if self.is_demanded() { calls.required(factory) } else { calls.optional(factory) }
     }
-}
-
-fn to_grammar(tool: &Tool) -> grammar::Tool {
-    grammar::Tool { name: tool.name.clone(), parameters: tool.parameters.clone() }
 }
 
 impl Choice {

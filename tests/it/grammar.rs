@@ -3,10 +3,11 @@
 use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use qgguf::answer::ToolFormat;
+use qgguf::answer::{Tool, ToolFormat};
 use qgguf::grammar::{
-    CallGrammar, Grammar, GrammarError, GrammarFactory, GrammarLimits, Lazy, LazyOptions, Tool, ToolChoice,
+    CallGrammar, Grammar, GrammarError, GrammarFactory, GrammarLimits, Lazy, LazyOptions, ToolChoice,
 };
 use qgguf::sampler::Constraint;
 use qgguf::tokenizer::{TokenType, Tokenizer, TokenizerOptions};
@@ -118,7 +119,7 @@ fn random_schema() -> impl Strategy<Value = Value> {
         Just(json!({"type": "null"})),
         Just(json!({"type": "boolean"})),
         (-50i64..50, 0i64..100).prop_map(|(a, n)| json!({"type": "integer", "minimum": a, "maximum": a + n})),
-        Just(json!({"type": "integer", "exclusiveMinimum": 3, "multipleOf": 5})),
+        Just(json!({"type": "integer", "exclusiveMinimum": 3, "multipleOf": 5, "maximum": 1000})),
         (0usize..3, 3usize..9).prop_map(|(a, b)| json!({"type": "string", "minLength": a, "maxLength": b})),
         Just(json!({"type": "string", "pattern": "^[a-c]{2,4}\\d?$"})),
         Just(json!({"enum": ["x", 1, null, true, "é\n\"\\", [1, {"a": 2}]]})),
@@ -141,12 +142,12 @@ fn random_schema() -> impl Strategy<Value = Value> {
         );
         prop_oneof![
             3 => object,
-            (inner.clone(), 0usize..3, 0usize..3)
+            1 => (inner.clone(), 0usize..3, 0usize..3)
                 .prop_map(|(item, a, n)| json!({"type": "array", "items": item, "minItems": a, "maxItems": a + n})),
-            prop::collection::vec(inner.clone(), 1..3)
+            1 => prop::collection::vec(inner.clone(), 1..3)
                 .prop_map(|items| json!({"type": "array", "prefixItems": items, "items": false})),
-            prop::collection::vec(inner.clone(), 1..4).prop_map(|options| json!({"anyOf": options})),
-            inner.prop_map(|part| json!({"allOf": [part, {"type": ["object", "array", "string", "integer"]}]})),
+            1 => prop::collection::vec(inner.clone(), 1..4).prop_map(|options| json!({"anyOf": options})),
+            1 => inner.prop_map(|part| json!({"allOf": [part, {"type": ["object", "array", "string", "integer"]}]})),
         ]
     })
     .prop_map(|mut schema| {
@@ -418,11 +419,8 @@ fn hostile_expressions_end_with_an_error_or_can_be_followed() {
     };
     assert_eq!(error("a("), "regular expression: unclosed group (byte 1)");
     assert_eq!(error(r"(a)\1"), "regular expression: backreferences are not supported (byte 3)");
-    assert!(
-        error(&"(".repeat(1000)).starts_with("regular expression: exceed"),
-        "{}",
-        error(&"(".repeat(1000))
-    );
+    let deep = error(&format!("{}a{}", "(".repeat(1000), ")".repeat(1000)));
+    assert!(deep.starts_with("regular expression: exceed"), "{deep}");
     assert!(error(&"a".repeat(1 << 20)).starts_with("bytes of the regular expression: at most 262144"));
     for regex in ["(a{1000}){1000}", "((a|b)*c(a|b){300}){50}", "(.*a){40}", "[^x]{1,100000}y"] {
         let compiled = factory.compile(&Grammar::Regex(regex.to_owned()));
@@ -641,14 +639,10 @@ fn tools_that_cannot_be_called_are_named() {
 }
 
 #[test]
-fn a_deadline_and_a_number_of_places_bound_the_work() {
+fn only_so_many_grammars_are_compiled_at_once() {
     let (tokenizer, _) = &*KJV;
-    let limits = GrammarLimits { time: std::time::Duration::ZERO, at_once: 0, ..GrammarLimits::default() };
-    let busy = GrammarFactory::new(tokenizer.clone(), tokenizer.n_vocab(), limits.clone());
-    let error = busy.compile(&Grammar::JsonObject).err().unwrap();
+    let limits = GrammarLimits { at_once: 0, ..GrammarLimits::default() };
+    let factory = GrammarFactory::new(tokenizer.clone(), tokenizer.n_vocab(), limits);
+    let error = factory.compile(&Grammar::JsonObject).err().unwrap();
     assert_eq!(error.to_string(), "too many grammars are being compiled at once");
-    let slow =
-        GrammarFactory::new(tokenizer.clone(), tokenizer.n_vocab(), GrammarLimits { at_once: 1, ..limits });
-    let error = slow.compile(&Grammar::JsonObject).err().unwrap();
-    assert_eq!(error.to_string(), "the JSON schema is too complex: not compiled within 0 ms");
 }
