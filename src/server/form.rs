@@ -215,7 +215,9 @@ impl Tools {
             _ => grammar::ToolChoice::Any,
         };
         let factory = &served.grammars;
-        let calls = CallGrammar::new(factory, &self.all, choice, format(served), self.parallel)?;
+        // Whoever names a tool wants one call of it.
+        let parallel = self.parallel && !matches!(self.choice, Choice::Named(_));
+        let calls = CallGrammar::new(factory, &self.all, choice, format(served), parallel)?;
         if self.is_demanded() { calls.required(factory) } else { calls.optional(factory) }
     }
 }

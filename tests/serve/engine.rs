@@ -230,7 +230,7 @@ fn spawn(args: &[&str]) -> (Child, SocketAddr, Vec<String>) {
 fn the_command_serves_and_ends_well_when_it_is_asked_to() {
     let (mut child, address, said) = spawn(&["-a", "kjv,bible", "-np", "2"]);
     let said = said.join("\n");
-    for part in ["qgguf: kjv: llama", "2 requests at once", "of keys and values", "has no chat template"] {
+    for part in ["qgguf: kjv: qwen3", "2 requests at once", "of keys and values", "has no chat template"] {
         assert!(said.contains(part), "{part} in {said}");
     }
     let models = client::send(address, "GET", "/v1/models", &[], "").json();
