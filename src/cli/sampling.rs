@@ -1,7 +1,9 @@
 //! Sampling flags, and the settings that result from them, the file and the defaults.
 
+use std::sync::Arc;
+
 use qgguf::model::Model;
-use qgguf::sampler::{Order, Preset, Sampler, SamplerParams};
+use qgguf::sampler::{Breakers, Mirostat, Order, Preset, Sampler, SamplerParams};
 use serde_json::{Value, json};
 
 use super::error::{Failure, Result};
@@ -41,13 +43,67 @@ pub struct SamplingArgs {
     /// Subtracted from the logit of a token for every occurrence [default: 0]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
+    /// DRY: penalty on tokens that go on with a repetition, 0 for off [default: 0]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    dry_multiplier: Option<f32>,
+    /// DRY: growth of the penalty with every repeated token [default: 1.75]
+    #[arg(long, value_name = "X")]
+    dry_base: Option<f32>,
+    /// DRY: tokens that may be repeated before the penalty grows [default: 2]
+    #[arg(long, value_name = "N")]
+    dry_allowed_length: Option<u32>,
+    /// DRY: tokens that are searched for repetitions, 0 for off [default: 64]
+    #[arg(long, value_name = "N")]
+    dry_penalty_last_n: Option<u32>,
+    /// DRY: text that ends a repetition, none for no such text; may be repeated [default: newline, colon, quote, *]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    dry_sequence_breaker: Vec<String>,
+    /// XTC: how often the likeliest tokens are left out, 0 for never [default: 0]
+    #[arg(long, value_name = "P")]
+    xtc_probability: Option<f32>,
+    /// XTC: how likely a token must be for that, above 0.5 for off [default: 0.1]
+    #[arg(long, value_name = "P")]
+    xtc_threshold: Option<f32>,
+    /// Keep logits within N standard deviations of the largest, -1 for all [default: -1]
+    #[arg(long, alias = "top-nsigma", value_name = "N", allow_negative_numbers = true)]
+    top_n_sigma: Option<f32>,
+    /// The temperature follows the entropy by up to this much, 0 for off [default: 0]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    dynatemp_range: Option<f32>,
+    /// The power with which it follows [default: 1]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    dynatemp_exp: Option<f32>,
+    /// Mirostat 1 or 2 in place of all other samplers but the temperature, 0 for off [default: 0]
+    #[arg(long, value_name = "N", value_parser = mirostat)]
+    mirostat: Option<Mirostat>,
+    /// Mirostat: how fast it learns (eta) [default: 0.1]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    mirostat_lr: Option<f32>,
+    /// Mirostat: bits of surprise per token to keep to (tau) [default: 5]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    mirostat_ent: Option<f32>,
+    /// Draw tokens near this probability, -1 for off; list adaptive_p in --samplers [default: -1]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    adaptive_target: Option<f32>,
+    /// How long adaptive-p remembers, from 0 to 0.99 [default: 0.9]
+    #[arg(long, value_name = "X")]
+    adaptive_decay: Option<f32>,
     /// Added to the logit of a token: 15043+1, 29905-0.5, 2-inf to ban one; may be repeated
     #[arg(short, long, value_name = "ID±BIAS", value_parser = logit_bias)]
     logit_bias: Vec<(u32, f32)>,
     /// Samplers in their order, with semicolons between them
-    /// [default: penalties;temperature;top_k;typ_p;top_p;min_p]
+    /// [default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
     #[arg(long, value_name = "NAMES")]
     samplers: Option<Order>,
+    /// Samplers in their order, a letter for each [default: edskypmxt]
+    #[arg(
+        long,
+        alias = "sampling-seq",
+        value_name = "LETTERS",
+        value_parser = Order::from_letters,
+        overrides_with = "samplers"
+    )]
+    sampler_seq: Option<Order>,
     /// Seed of the draws, -1 for a random one [default: -1]
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
     seed: Option<Seed>,
@@ -62,6 +118,11 @@ fn seed(text: &str) -> Result<Seed, String> {
         "-1" => Ok(Seed(None)),
         _ => text.parse().map(|seed| Seed(Some(seed))).map_err(|e| e.to_string()),
     }
+}
+
+fn mirostat(text: &str) -> Result<Mirostat, String> {
+    let known = text.parse().ok().and_then(Mirostat::from_number);
+    known.ok_or_else(|| "expected 0 (off), 1 or 2".to_owned())
 }
 
 /// `ID+BIAS` or `ID-BIAS`.
@@ -96,6 +157,9 @@ impl SamplingArgs {
             from.push(preset.name());
         }
         self.apply(&mut params);
+        if params.dry.is_on() {
+            params.dry.breakers = Arc::new(self.breakers(model));
+        }
         if ignore_eos {
             let eog = model.tokenizer().eog_ids();
             params.logit_bias.extend(eog.iter().map(|&id| (id, f32::NEG_INFINITY)));
@@ -115,6 +179,16 @@ impl SamplingArgs {
         self.seed.and_then(|seed| seed.0)
     }
 
+    /// The first breaker given replaces llama.cpp's; "none" stands for no breaker.
+    fn breakers(&self, model: &Model) -> Breakers {
+        let given = self.dry_sequence_breaker.iter().map(String::as_str).filter(|&text| text != "none");
+        if self.dry_sequence_breaker.is_empty() {
+            Breakers::new(model.tokenizer(), Breakers::DEFAULT)
+        } else {
+            Breakers::new(model.tokenizer(), given)
+        }
+    }
+
     fn apply(&self, params: &mut SamplerParams) {
         fn set<T: Copy>(field: &mut T, flag: Option<T>) {
             *field = flag.unwrap_or(*field);
@@ -128,8 +202,22 @@ impl SamplingArgs {
         set(&mut params.penalty_last_n, self.repeat_last_n);
         set(&mut params.presence_penalty, self.presence_penalty);
         set(&mut params.frequency_penalty, self.frequency_penalty);
+        set(&mut params.dry.multiplier, self.dry_multiplier);
+        set(&mut params.dry.base, self.dry_base);
+        set(&mut params.dry.allowed_length, self.dry_allowed_length);
+        set(&mut params.dry.penalty_last_n, self.dry_penalty_last_n);
+        set(&mut params.xtc_probability, self.xtc_probability);
+        set(&mut params.xtc_threshold, self.xtc_threshold);
+        set(&mut params.top_n_sigma, self.top_n_sigma);
+        set(&mut params.dynatemp_range, self.dynatemp_range);
+        set(&mut params.dynatemp_exponent, self.dynatemp_exp);
+        set(&mut params.mirostat, self.mirostat);
+        set(&mut params.mirostat_eta, self.mirostat_lr);
+        set(&mut params.mirostat_tau, self.mirostat_ent);
+        set(&mut params.adaptive_target, self.adaptive_target);
+        set(&mut params.adaptive_decay, self.adaptive_decay);
         params.logit_bias.extend(&self.logit_bias);
-        if let Some(order) = &self.samplers {
+        if let Some(order) = self.samplers.as_ref().or(self.sampler_seq.as_ref()) {
             params.order = order.stages.clone();
             params.left_out.extend_from_slice(&order.left_out);
         }
@@ -167,6 +255,20 @@ impl Settings {
             "repeat_last_n": p.penalty_last_n,
             "presence_penalty": number(p.presence_penalty),
             "frequency_penalty": number(p.frequency_penalty),
+            "dry_multiplier": number(p.dry.multiplier),
+            "dry_base": number(p.dry.base),
+            "dry_allowed_length": p.dry.allowed_length,
+            "dry_penalty_last_n": p.dry.penalty_last_n,
+            "xtc_probability": number(p.xtc_probability),
+            "xtc_threshold": number(p.xtc_threshold),
+            "top_n_sigma": number(p.top_n_sigma),
+            "dynatemp_range": number(p.dynatemp_range),
+            "dynatemp_exponent": number(p.dynatemp_exponent),
+            "mirostat": p.mirostat as i32,
+            "mirostat_tau": number(p.mirostat_tau),
+            "mirostat_eta": number(p.mirostat_eta),
+            "adaptive_target": number(p.adaptive_target),
+            "adaptive_decay": number(p.adaptive_decay),
             "logit_bias": biases,
             "seed": self.sampler.seed(),
         })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::model::Model;
 use crate::sampler::{Constraint, Sampler, SamplerError};
-use crate::tokenizer::Detokenizer;
+use crate::tokenizer::{Detokenizer, Tokenizer};
 
 /// When generation stops, and what happens at the end of the context.
 #[derive(Clone, Debug, Default)]
@@ -73,6 +73,7 @@ pub struct Generator {
     options: GenerateOptions,
     detokenizer: Detokenizer,
     text: StopText,
+    stop_tokens: StopTokens,
     tokens: Vec<u32>,
 }
 
@@ -87,6 +88,7 @@ impl Generator {
         sampler.forget();
         prompt.iter().for_each(|&token| sampler.accept(token));
         Generator {
+            stop_tokens: StopTokens::new(model.tokenizer(), &options.stop),
             model,
             sampler,
             constraint: None,
@@ -127,6 +129,10 @@ impl Generator {
         if tokenizer.is_eog(token) && !self.options.ignore_eos {
             return Ok(Step { token, text: self.finish(), stop: Some(StopReason::EndOfGeneration(token)) });
         }
+        if let Some(stop) = self.stop_tokens.find(token) {
+            let stop = Some(StopReason::StopString(stop.to_owned()));
+            return Ok(Step { token, text: self.finish(), stop });
+        }
         let (mut text, stop) = self.text.push(&self.detokenizer.push(tokenizer, token));
         if let Some(stop) = stop {
             return Ok(Step { token, text, stop: Some(StopReason::StopString(stop)) });
@@ -161,6 +167,23 @@ impl Generator {
     /// The sampler, for the next text.
     pub fn into_sampler(self) -> Sampler {
         self.sampler
+    }
+}
+
+/// Stop texts that are one control token each: it has no text, so that they would never be seen in it.
+struct StopTokens(Vec<(u32, String)>);
+
+impl StopTokens {
+    fn new(tokenizer: &Tokenizer, stops: &[String]) -> StopTokens {
+        let control = |stop: &String| match tokenizer.encode(stop, false, true)[..] {
+            [token] if tokenizer.piece(token, false).is_empty() => Some((token, stop.clone())),
+            _ => None,
+        };
+        StopTokens(stops.iter().filter_map(control).collect())
+    }
+
+    fn find(&self, token: u32) -> Option<&str> {
+        self.0.iter().find(|(id, _)| *id == token).map(|(_, stop)| stop.as_str())
     }
 }
 

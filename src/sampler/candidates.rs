@@ -3,6 +3,8 @@
 //! While most of the vocabulary is in, logits and weights are arrays indexed by token and a token is taken out by
 //! the logit minus infinity; once few are left they are a list. All buffers are kept from draw to draw.
 
+mod shape;
+
 use qgguf_kernels::Kernels;
 
 use super::SamplerError;
@@ -44,6 +46,8 @@ pub(super) struct Candidates {
     ranked: Vec<Ranked>,
     ids: Vec<u32>,
     scratch: Vec<f32>,
+    /// Tokens and probabilities before `prefer`.
+    before: Vec<(u32, f32)>,
 }
 
 impl Candidates {
@@ -63,6 +67,7 @@ impl Candidates {
             ranked: Vec::new(),
             ids: Vec::new(),
             scratch: Vec::new(),
+            before: Vec::new(),
         }
     }
 
@@ -149,6 +154,10 @@ impl Candidates {
 
     /// The token with the largest logit, the lowest id on ties.
     pub fn best(&self) -> Result<u32, SamplerError> {
+        if self.listed {
+            let best = self.list.iter().min_by_key(|c| logit_key(c.logit, c.id));
+            return best.map(|c| c.id).ok_or(SamplerError::NoCandidates);
+        }
         let (max, _) = self.kernels.largest_and_nan(&self.logits);
         if max == f32::NEG_INFINITY {
             return Err(SamplerError::NoCandidates);
@@ -254,7 +263,7 @@ impl Candidates {
         // logarithm of the sum cancels, and no logarithm has to be taken.
         let (max, inverse) = (self.max(), self.inverse_temperature());
         let exponent = |c: &Candidate| f64::from((c.logit - max) * inverse);
-        let mean = self.list.iter().map(|c| f64::from(c.weight) * exponent(c)).sum::<f64>() / self.mass;
+        let mean = self.mean_exponent();
         let key = |c: &Candidate| u128::from((mean - exponent(c)).abs().to_bits()) << 32 | u128::from(c.id);
         self.ranked.clear();
         self.ranked.extend(self.list.iter().map(|c| (key(c), c.weight)));
@@ -313,6 +322,13 @@ impl Candidates {
     /// Kept finite, so that a difference of 0 stays 0 at the smallest temperatures.
     fn inverse_temperature(&self) -> f32 {
         (1.0 / self.temperature).min(f32::MAX)
+    }
+
+    /// The expectation of the exponents of the weights of a list.
+    fn mean_exponent(&self) -> f64 {
+        let (max, inverse) = (self.max(), self.inverse_temperature());
+        let exponent = |c: &Candidate| f64::from((c.logit - max) * inverse);
+        self.list.iter().map(|c| f64::from(c.weight) * exponent(c)).sum::<f64>() / self.mass
     }
 
     /// Makes the weights, unless they are there.

@@ -4,9 +4,7 @@ use qgguf_gguf::{Error, Metadata};
 
 use super::SamplerError;
 use super::params::{Order, SamplerParams};
-
-/// Keys of samplers that do not exist here, and the value at which each is off.
-const NOT_IMPLEMENTED: [(&str, f32); 2] = [("xtc_probability", 0.0), ("mirostat", 0.0)];
+use super::selector::Mirostat;
 
 fn key(name: &str) -> String {
     format!("general.sampling.{name}")
@@ -28,6 +26,10 @@ impl SamplerParams {
         number("top_p", &mut params.top_p)?;
         number("min_p", &mut params.min_p)?;
         number("penalty_repeat", &mut params.repeat_penalty)?;
+        number("xtc_probability", &mut params.xtc_probability)?;
+        number("xtc_threshold", &mut params.xtc_threshold)?;
+        number("mirostat_tau", &mut params.mirostat_tau)?;
+        number("mirostat_eta", &mut params.mirostat_eta)?;
         if let Some(top_k) = metadata.i32(&key("top_k"))? {
             params.top_k = top_k;
         }
@@ -38,14 +40,12 @@ impl SamplerParams {
         if let Some(sequence) = metadata.str(&key("sequence"))? {
             params.set_sequence(sequence);
         }
-        for (name, off) in NOT_IMPLEMENTED {
-            let value = match metadata.get(&key(name)) {
-                Some(value) if value.as_integer().is_some() => metadata.i32(&key(name))?.map(|v| v as f32),
-                _ => metadata.f32(&key(name))?,
-            };
-            if let Some(value) = value.filter(|&value| value != off) {
-                params.left_out.push(format!("{name} {value}"));
-            }
+        if let Some(number) = metadata.i32(&key("mirostat"))? {
+            params.mirostat = Mirostat::from_number(number).ok_or_else(|| Error::WrongType {
+                key: key("mirostat"),
+                expected: "0 (off), 1 or 2".to_owned(),
+                found: number.to_string(),
+            })?;
         }
         params.validate().map_err(without_meaning)?;
         Ok(params)
@@ -109,16 +109,17 @@ mod tests {
             ("penalty_repeat", Value::F32(1.1)),
             ("penalty_last_n", Value::I32(-1)),
             ("sequence", Value::String("top_k;top_p;xtc;temperature".into())),
-            ("mirostat", Value::I32(2)),
-            ("xtc_probability", Value::F32(0.0)),
+            ("mirostat", Value::I32(0)),
+            ("xtc_probability", Value::F32(0.5)),
+            ("xtc_threshold", Value::F32(0.2)),
         ]);
         let params = SamplerParams::from_metadata(&metadata).unwrap();
-        assert_eq!(params.order, [Stage::TopK, Stage::TopP, Stage::Temperature]);
+        assert_eq!(params.order, [Stage::TopK, Stage::TopP, Stage::Xtc, Stage::Temperature]);
         assert_eq!((params.repeat_penalty, params.penalty_last_n), (1.1, 0));
         let sampler = Sampler::new(params, Some(7)).unwrap();
         assert_eq!(
             sampler.to_string(),
-            "top_k 20 > top_p 0.8 > temperature 0.6 > draw; not available: xtc, mirostat 2 (seed 7)"
+            "top_k 20 > top_p 0.8 > xtc 0.5 (from 0.2) > temperature 0.6 > draw (seed 7)"
         );
     }
 
@@ -129,6 +130,7 @@ mod tests {
             ("temp", Value::F32(f32::NAN), "expected a finite number"),
             ("penalty_repeat", Value::F32(0.0), "expected a finite number above 0"),
             ("top_p", Value::F32(-1.0), "expected a probability"),
+            ("mirostat", Value::I32(3), "expected 0 (off), 1 or 2"),
         ] {
             let error = SamplerParams::from_metadata(&metadata(&[(name, value)])).unwrap_err().to_string();
             assert!(error.contains(&key(name)) && error.contains(want), "{error}");

@@ -6,9 +6,11 @@
 
 mod candidates;
 mod constraint;
+mod dry;
 mod file_defaults;
 mod nucleus;
 mod params;
+mod selector;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +23,11 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use candidates::Candidates;
 pub use constraint::{Constraint, ConstraintError};
+use dry::Dry;
+pub use dry::{Breakers, DryParams};
 pub use params::{Order, Preset, SamplerParams, Stage};
+pub use selector::Mirostat;
+use selector::Selector;
 
 /// What keeps a sampler from being made or from choosing a token.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -37,10 +43,19 @@ pub enum SamplerError {
         expected: &'static str,
     },
     /// A list of stages has a name that nobody knows.
-    #[error("unknown sampling stage '{name}'; known: {}", Stage::DEFAULT_ORDER.map(Stage::name).join(", "))]
+    #[error("unknown sampling stage '{name}'; known: {}", Stage::ALL.map(Stage::name).join(", "))]
     UnknownStage {
         /// The name.
         name: String,
+    },
+    /// A sequence of letters has one that stands for no stage.
+    #[error(
+        "unknown letter '{letter}' for a sampling stage; known: {}",
+        Stage::ALL.map(|stage| format!("{} ({})", stage.letter(), stage.name())).join(", ")
+    )]
+    UnknownLetter {
+        /// The letter.
+        letter: char,
     },
     /// There is no preset of that name.
     #[error("unknown preset '{name}'; known: {}", Preset::ALL.map(Preset::name).join(", "))]
@@ -86,7 +101,11 @@ pub struct Sampler {
     params: SamplerParams,
     seed: u64,
     rng: ChaCha8Rng,
+    /// XTC's own stream of the same seed: with or without it, the draws have the same numbers.
+    xtc_rng: ChaCha8Rng,
     history: History,
+    dry: Dry,
+    selector: Selector,
     candidates: Candidates,
 }
 
@@ -100,7 +119,16 @@ impl Sampler {
         // 32 random bits: a seed that is to be typed again should be short.
         let seed = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish() >> 32);
         let history = History { capacity: params.penalty_last_n as usize, ..History::default() };
-        Ok(Sampler { params, seed, rng: generator(seed), history, candidates: Candidates::new() })
+        Ok(Sampler {
+            seed,
+            rng: generator(seed, Stream::Draws),
+            xtc_rng: generator(seed, Stream::Xtc),
+            history,
+            dry: Dry::default(),
+            selector: Selector::new(&params),
+            candidates: Candidates::new(),
+            params,
+        })
     }
 
     /// The settings in force.
@@ -114,7 +142,8 @@ impl Sampler {
     }
 
     /// Chooses a token by the `logits` of the whole vocabulary, one per token. A draw takes exactly one random
-    /// number (none at temperature 0). The token enters the penalties only with [`Sampler::accept`].
+    /// number (none at temperature 0), and where XTC is on exactly one more, of a stream of its own. Penalties, DRY and
+    /// adaptive-p see the token only with [`Sampler::accept`]; mirostat counts it as drawn.
     ///
     /// # Errors
     /// A NaN or infinite logit, by its token; a bias for a token outside the vocabulary; nothing to choose from.
@@ -137,15 +166,19 @@ impl Sampler {
 
     /// Stages and draw, once the candidates are set.
     fn choose(&mut self) -> Result<u32, SamplerError> {
+        let xtc =
+            self.params.has_xtc() && uniform(&mut self.xtc_rng) <= f64::from(self.params.xtc_probability);
+        self.run(xtc)?;
         if self.params.is_greedy() {
-            self.bias()?;
-            self.penalize();
             return self.candidates.best();
         }
-        self.run()?;
-        // 53 random bits: every f64 in 0..1 on that grid is as likely.
-        let u = (self.rng.next_u64() >> 11) as f64 * (0.5f64).powi(53);
-        self.candidates.draw(u)
+        let token = self.candidates.draw(uniform(&mut self.rng))?;
+        if self.params.mirostat != Mirostat::Off {
+            self.selector.surprise(self.candidates.probability(token), &self.params);
+        } else if self.params.has_adaptive_p() {
+            self.selector.draw(token, self.candidates.probability_before(token));
+        }
+        Ok(token)
     }
 
     /// The tokens that [`Sampler::sample`] would draw from and their probabilities, most probable first. No random
@@ -155,26 +188,34 @@ impl Sampler {
     /// As for [`Sampler::sample`].
     pub fn distribution(&mut self, logits: &[f32]) -> Result<Vec<(u32, f64)>, SamplerError> {
         self.candidates.reset(logits)?;
+        let xtc = self.params.has_xtc()
+            && uniform(&mut self.xtc_rng.clone()) <= f64::from(self.params.xtc_probability);
+        self.run(xtc)?;
         if self.params.is_greedy() {
-            self.bias()?;
-            self.penalize();
             return Ok(vec![(self.candidates.best()?, 1.0)]);
         }
-        self.run()?;
         self.candidates.distribution()
     }
 
-    /// Tells the penalties that `token` is part of the text now. Prompt tokens count too, as in llama.cpp.
+    /// Tells penalties, DRY and adaptive-p that `token` is part of the text now. Prompt tokens count too, as in llama.cpp.
     pub fn accept(&mut self, token: u32) {
         if self.params.has_penalties() {
             self.history.push(token);
         }
+        if self.params.has_dry() {
+            self.dry.push(token, &self.params.dry);
+        }
+        if self.params.has_adaptive_p() {
+            self.selector.accept(token, &self.params);
+        }
     }
 
-    /// Forgets the accepted tokens, for a new text. The random numbers go on.
+    /// Forgets the accepted tokens and what mirostat and adaptive-p made of those drawn, for a new text. The random numbers go on.
     pub fn forget(&mut self) {
         self.history.tokens.clear();
         self.history.counts.clear();
+        self.dry.forget();
+        self.selector = Selector::new(&self.params);
     }
 
     fn bias(&mut self) -> Result<(), SamplerError> {
@@ -188,20 +229,77 @@ impl Sampler {
         Ok(())
     }
 
-    /// Biases and stages, up to the draw.
-    fn run(&mut self) -> Result<(), SamplerError> {
+    /// Biases and stages, up to the draw; `xtc` says whether XTC acts this time.
+    fn run(&mut self, xtc: bool) -> Result<(), SamplerError> {
         self.bias()?;
+        if self.params.is_greedy() {
+            return self.run_stages(xtc, |stage| matches!(stage, Stage::Penalties | Stage::Dry | Stage::Xtc));
+        }
+        if self.params.mirostat != Mirostat::Off {
+            return self.run_mirostat();
+        }
+        self.run_stages(xtc, |_| true)?;
+        if self.params.has_adaptive_p() {
+            self.candidates.prefer(self.selector.aim(&self.params))?;
+        }
+        Ok(())
+    }
+
+    fn run_stages(&mut self, xtc: bool, counts: impl Fn(Stage) -> bool) -> Result<(), SamplerError> {
         for i in 0..self.params.order.len() {
-            match self.params.order[i] {
+            let stage = self.params.order[i];
+            if !counts(stage) {
+                continue;
+            }
+            match stage {
                 Stage::Penalties => self.penalize(),
-                Stage::Temperature => self.candidates.heat(self.params.temperature),
+                Stage::Dry => self.penalize_repetitions(),
+                Stage::TopNSigma => self.candidates.top_n_sigma(self.params.top_n_sigma),
                 Stage::TopK => self.candidates.top_k(usize::try_from(self.params.top_k).unwrap_or(0)),
                 Stage::TypicalP => self.candidates.typical(self.params.typical_p)?,
                 Stage::TopP => self.candidates.top_p(self.params.top_p)?,
                 Stage::MinP => self.candidates.min_p(self.params.min_p)?,
+                Stage::Xtc if xtc => self.candidates.exclude_top(self.params.xtc_threshold)?,
+                Stage::Temperature => self.heat()?,
+                Stage::Xtc | Stage::AdaptiveP => {}
             }
         }
         Ok(())
+    }
+
+    fn run_mirostat(&mut self) -> Result<(), SamplerError> {
+        /// The logits whose slope mirostat 1 looks at.
+        const SLOPE: usize = 100;
+        self.heat()?;
+        match self.params.mirostat {
+            Mirostat::V1 => {
+                let n_vocab = self.candidates.n_vocab();
+                let k = selector::mirostat_top_k(self.candidates.falls(SLOPE), self.selector.mu, n_vocab);
+                self.candidates.top_k(k);
+                Ok(())
+            }
+            _ => self.candidates.at_least(libm::exp2(-self.selector.mu)),
+        }
+    }
+
+    fn heat(&mut self) -> Result<(), SamplerError> {
+        let SamplerParams { temperature, dynatemp_range: range, dynatemp_exponent, .. } = self.params;
+        if range > 0.0 {
+            let low = (temperature - range).max(0.0);
+            return self.candidates.heat_by_entropy(low, temperature + range, dynatemp_exponent);
+        }
+        self.candidates.heat(temperature);
+        Ok(())
+    }
+
+    fn penalize_repetitions(&mut self) {
+        if !self.params.has_dry() {
+            return;
+        }
+        self.candidates.settle_temperature();
+        for (token, penalty) in self.dry.penalties(&self.params.dry) {
+            self.candidates.change_logit(token, |l| (l - penalty).max(f32::MIN));
+        }
     }
 
     fn penalize(&mut self) {
@@ -239,12 +337,26 @@ impl fmt::Display for Sampler {
     }
 }
 
+/// What random numbers are for.
+#[derive(Clone, Copy)]
+enum Stream {
+    Draws,
+    Xtc,
+}
+
 /// The generator of a seed. The key is the seed as 8 little-endian bytes and zeros, so that the numbers do not
 /// depend on a library's way of stretching seeds.
-fn generator(seed: u64) -> ChaCha8Rng {
+fn generator(seed: u64, stream: Stream) -> ChaCha8Rng {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
-    ChaCha8Rng::from_seed(key)
+    let mut rng = ChaCha8Rng::from_seed(key);
+    rng.set_stream(stream as u64);
+    rng
+}
+
+/// A number in `0.0..1.0`: 53 random bits, every f64 on that grid is as likely.
+fn uniform(rng: &mut ChaCha8Rng) -> f64 {
+    (rng.next_u64() >> 11) as f64 * (0.5f64).powi(53)
 }
 
 /// The last accepted tokens and how often each occurs among them. It grows by use, not by the window asked for.

@@ -4,14 +4,18 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::SamplerError;
+use super::dry::DryParams;
+use super::selector::Mirostat;
 
 /// One step of the sampling chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// Repetition, frequency and presence penalties over the last tokens.
     Penalties,
-    /// Divides the logits by the temperature.
-    Temperature,
+    /// Penalties on tokens that go on with a repetition.
+    Dry,
+    /// Keeps the logits near the largest, in standard deviations (top-nσ, Tang et al. 2024).
+    TopNSigma,
     /// Keeps the `top_k` largest logits.
     TopK,
     /// Keeps the tokens whose surprise is nearest to the expected one (locally typical sampling, Meister et al. 2022).
@@ -20,41 +24,85 @@ pub enum Stage {
     TopP,
     /// Keeps the tokens at least `min_p` times as probable as the best one.
     MinP,
+    /// Now and then takes out the most probable tokens but for the last of them (exclude top choices).
+    Xtc,
+    /// Divides the logits by the temperature.
+    Temperature,
+    /// Draws near a target probability instead of by probability; always last, wherever it is listed.
+    AdaptiveP,
 }
 
 impl Stage {
-    /// Every stage, in the default order.
-    pub const DEFAULT_ORDER: [Stage; 6] =
-        [Stage::Penalties, Stage::Temperature, Stage::TopK, Stage::TypicalP, Stage::TopP, Stage::MinP];
+    /// Every stage.
+    pub const ALL: [Stage; 10] = [
+        Stage::Penalties,
+        Stage::Dry,
+        Stage::TopNSigma,
+        Stage::TopK,
+        Stage::TypicalP,
+        Stage::TopP,
+        Stage::MinP,
+        Stage::Xtc,
+        Stage::Temperature,
+        Stage::AdaptiveP,
+    ];
+
+    /// llama.cpp's order: every stage but adaptive-p.
+    pub fn default_order() -> Vec<Stage> {
+        Stage::ALL[..9].to_vec()
+    }
 
     /// The name in a `--samplers` list, as in llama.cpp.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Penalties => "penalties",
-            Stage::Temperature => "temperature",
+            Stage::Dry => "dry",
+            Stage::TopNSigma => "top_n_sigma",
             Stage::TopK => "top_k",
             Stage::TypicalP => "typ_p",
             Stage::TopP => "top_p",
             Stage::MinP => "min_p",
+            Stage::Xtc => "xtc",
+            Stage::Temperature => "temperature",
+            Stage::AdaptiveP => "adaptive_p",
+        }
+    }
+
+    /// The letter in a `--sampler-seq`, as in llama.cpp.
+    pub fn letter(self) -> char {
+        match self {
+            Stage::Penalties => 'e',
+            Stage::Dry => 'd',
+            Stage::TopNSigma => 's',
+            Stage::TopK => 'k',
+            Stage::TypicalP => 'y',
+            Stage::TopP => 'p',
+            Stage::MinP => 'm',
+            Stage::Xtc => 'x',
+            Stage::Temperature => 't',
+            Stage::AdaptiveP => 'a',
         }
     }
 
     fn from_name(name: &str) -> Option<Stage> {
         Some(match name.replace(['-', '_'], "").to_ascii_lowercase().as_str() {
             "penalties" => Stage::Penalties,
-            "temperature" | "temp" => Stage::Temperature,
+            "dry" => Stage::Dry,
+            "topnsigma" => Stage::TopNSigma,
             "topk" => Stage::TopK,
             "typp" | "typ" | "typicalp" | "typical" => Stage::TypicalP,
             "topp" | "nucleus" => Stage::TopP,
             "minp" => Stage::MinP,
+            "xtc" => Stage::Xtc,
+            "temperature" | "temp" => Stage::Temperature,
+            "adaptivep" => Stage::AdaptiveP,
             _ => return None,
         })
     }
 }
 
-/// Stages that llama.cpp's lists may hold and this sampler lacks. They do nothing in llama.cpp either until a
-/// value is set for them, so its default list can be pasted.
-const NOT_IMPLEMENTED: [&str; 5] = ["dry", "topnsigma", "xtc", "infill", "adaptivep"];
+/// The stage that llama.cpp's lists may hold and this sampler lacks, and its letter.
+const NOT_IMPLEMENTED: (&str, char) = ("infill", 'i');
 
 /// A list of stages as written in `--samplers` or in `general.sampling.sequence`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,8 +123,26 @@ impl FromStr for Order {
             let plain = name.replace(['-', '_'], "").to_ascii_lowercase();
             match Stage::from_name(name) {
                 Some(stage) => order.stages.push(stage),
-                None if NOT_IMPLEMENTED.contains(&plain.as_str()) => order.left_out.push(name.to_owned()),
+                None if plain == NOT_IMPLEMENTED.0 => order.left_out.push(name.to_owned()),
                 None => return Err(SamplerError::UnknownStage { name: name.to_owned() }),
+            }
+        }
+        Ok(order)
+    }
+}
+
+impl Order {
+    /// Parses `edskypmxt`: a letter for each stage.
+    ///
+    /// # Errors
+    /// A letter that stands for no stage.
+    pub fn from_letters(letters: &str) -> Result<Order, SamplerError> {
+        let mut order = Order::default();
+        for letter in letters.chars() {
+            match Stage::ALL.into_iter().find(|stage| stage.letter() == letter) {
+                Some(stage) => order.stages.push(stage),
+                None if letter == NOT_IMPLEMENTED.1 => order.left_out.push(NOT_IMPLEMENTED.0.to_owned()),
+                None => return Err(SamplerError::UnknownLetter { letter }),
             }
         }
         Ok(order)
@@ -126,13 +192,34 @@ impl FromStr for Preset {
     }
 }
 
-/// How to choose the next token. The defaults are llama.cpp's, except that the temperature comes first in the
-/// order; no penalty is on.
+/// How to choose the next token. The defaults are llama.cpp's; no penalty is on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplerParams {
     /// Divides the logits. 0 (or less) takes the largest logit, the lowest id on ties, whatever is kept otherwise;
-    /// logit bias and penalties still count.
+    /// logit bias, penalties, DRY and XTC still count.
     pub temperature: f32,
+    /// The temperature goes up and down by this much with the entropy; 0 or less: it is fixed.
+    pub dynatemp_range: f32,
+    /// The power of the relative entropy that the temperature follows.
+    pub dynatemp_exponent: f32,
+    /// How many standard deviations below the largest logit are kept; 0 or less: all.
+    pub top_n_sigma: f32,
+    /// How often XTC acts, from 0 (off) to 1.
+    pub xtc_probability: f32,
+    /// How probable a token must be for XTC to see it; above 0.5: off, as two tokens cannot be.
+    pub xtc_threshold: f32,
+    /// Mirostat, which replaces every stage but the temperature.
+    pub mirostat: Mirostat,
+    /// Mirostat's target: the surprise per token, in bits.
+    pub mirostat_tau: f32,
+    /// How fast mirostat follows.
+    pub mirostat_eta: f32,
+    /// The probability near which adaptive-p draws; negative: off. It has to be listed in the order too.
+    pub adaptive_target: f32,
+    /// How long adaptive-p remembers: over about 1/(1 - decay) tokens; up to 0.99.
+    pub adaptive_decay: f32,
+    /// Penalties on going on with a repetition.
+    pub dry: DryParams,
     /// How many of the largest logits to keep; 0 or less, or the size of the vocabulary and more: all.
     pub top_k: i32,
     /// The probability that the kept tokens must reach together; 1 or more: off. At least one token is kept.
@@ -161,6 +248,17 @@ impl Default for SamplerParams {
     fn default() -> SamplerParams {
         SamplerParams {
             temperature: 0.8,
+            dynatemp_range: 0.0,
+            dynatemp_exponent: 1.0,
+            top_n_sigma: -1.0,
+            xtc_probability: 0.0,
+            xtc_threshold: 0.1,
+            mirostat: Mirostat::Off,
+            mirostat_tau: 5.0,
+            mirostat_eta: 0.1,
+            adaptive_target: -1.0,
+            adaptive_decay: 0.9,
+            dry: DryParams::default(),
             top_k: 40,
             top_p: 0.95,
             min_p: 0.05,
@@ -170,7 +268,7 @@ impl Default for SamplerParams {
             presence_penalty: 0.0,
             penalty_last_n: 64,
             logit_bias: Vec::new(),
-            order: Stage::DEFAULT_ORDER.to_vec(),
+            order: Stage::default_order(),
             left_out: Vec::new(),
         }
     }
@@ -189,7 +287,7 @@ impl SamplerParams {
 
     /// Whether the temperature asks for the largest logit instead of a draw.
     pub fn is_greedy(&self) -> bool {
-        self.temperature <= 0.0
+        self.temperature <= 0.0 && self.dynatemp_range <= 0.0
     }
 
     /// Checks the values.
@@ -208,18 +306,49 @@ impl SamplerParams {
                 return bad(name, p, "a probability from 0 to 1 (1 turns it off)");
             }
         }
-        if !(0.0..=1.0).contains(&self.min_p) {
-            return bad("min_p", self.min_p, "a probability from 0 (off) to 1");
+        for (name, p) in [("min_p", self.min_p), ("xtc_probability", self.xtc_probability)] {
+            if !(0.0..=1.0).contains(&p) {
+                return bad(name, p, "a probability from 0 (off) to 1");
+            }
+        }
+        if !(self.xtc_threshold >= 0.0) {
+            return bad(
+                "xtc_threshold",
+                self.xtc_threshold,
+                "a probability from 0 to 1 (above 0.5 turns it off)",
+            );
+        }
+        if !(self.adaptive_target <= 1.0) {
+            return bad(
+                "adaptive_target",
+                self.adaptive_target,
+                "a probability from 0 to 1 (negative turns it off)",
+            );
+        }
+        if !(0.0..=0.99).contains(&self.adaptive_decay) {
+            return bad("adaptive_decay", self.adaptive_decay, "a number from 0 to 0.99");
         }
         if !(self.repeat_penalty.is_finite() && self.repeat_penalty > 0.0) {
             return bad("repeat_penalty", self.repeat_penalty, "a finite number above 0 (1 turns it off)");
         }
-        for (name, p) in
-            [("frequency_penalty", self.frequency_penalty), ("presence_penalty", self.presence_penalty)]
-        {
-            if !p.is_finite() {
-                return bad(name, p, "a finite number (0 turns it off)");
-            }
+        let off_at_0 = [
+            ("frequency_penalty", self.frequency_penalty),
+            ("presence_penalty", self.presence_penalty),
+            ("dynatemp_range", self.dynatemp_range),
+            ("top_n_sigma", self.top_n_sigma),
+            ("dry_multiplier", self.dry.multiplier),
+        ];
+        if let Some((name, x)) = off_at_0.into_iter().find(|(_, x)| !x.is_finite()) {
+            return bad(name, x, "a finite number (0 turns it off)");
+        }
+        let numbers = [
+            ("dynatemp_exponent", self.dynatemp_exponent),
+            ("dry_base", self.dry.base),
+            ("mirostat_tau", self.mirostat_tau),
+            ("mirostat_eta", self.mirostat_eta),
+        ];
+        if let Some((name, x)) = numbers.into_iter().find(|(_, x)| !x.is_finite()) {
+            return bad(name, x, "a finite number");
         }
         for &(token, bias) in &self.logit_bias {
             if bias.is_nan() || bias == f32::INFINITY {
@@ -236,6 +365,21 @@ impl SamplerParams {
         self.penalty_last_n > 0 && !neutral && self.order.contains(&Stage::Penalties)
     }
 
+    /// Whether DRY changes anything.
+    pub(super) fn has_dry(&self) -> bool {
+        self.dry.is_on() && self.order.contains(&Stage::Dry)
+    }
+
+    /// Whether XTC takes its random number.
+    pub(super) fn has_xtc(&self) -> bool {
+        self.xtc_probability > 0.0 && self.xtc_threshold <= 0.5 && self.order.contains(&Stage::Xtc)
+    }
+
+    /// Whether the draw is adaptive-p's.
+    pub(super) fn has_adaptive_p(&self) -> bool {
+        self.adaptive_target >= 0.0 && self.order.contains(&Stage::AdaptiveP)
+    }
+
     fn write_stage(&self, stage: Stage, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = stage.name();
         match stage {
@@ -243,6 +387,23 @@ impl SamplerParams {
                 f,
                 "penalties over the last {} (repeat {}, frequency {}, presence {})",
                 self.penalty_last_n, self.repeat_penalty, self.frequency_penalty, self.presence_penalty
+            ),
+            Stage::Dry if self.has_dry() => write!(
+                f,
+                "dry over the last {} ({} times {} to the power of repeated tokens beyond {})",
+                self.dry.penalty_last_n, self.dry.multiplier, self.dry.base, self.dry.allowed_length
+            ),
+            Stage::Xtc if self.has_xtc() => {
+                write!(f, "xtc {} (from {})", self.xtc_probability, self.xtc_threshold)
+            }
+            Stage::TopNSigma if self.top_n_sigma > 0.0 => write!(f, "{name} {}", self.top_n_sigma),
+            Stage::AdaptiveP if self.has_adaptive_p() => {
+                write!(f, "{name} {} (decay {})", self.adaptive_target, self.adaptive_decay)
+            }
+            Stage::Temperature if self.dynatemp_range > 0.0 => write!(
+                f,
+                "temperature {} ± {} (exponent {})",
+                self.temperature, self.dynatemp_range, self.dynatemp_exponent
             ),
             Stage::Temperature => write!(f, "temperature {}", self.temperature),
             Stage::TopK if self.top_k > 0 => write!(f, "{name} {}", self.top_k),
@@ -262,8 +423,25 @@ impl fmt::Display for SamplerParams {
             write!(f, "logit_bias on {} tokens > ", self.logit_bias.len())?;
         }
         if self.is_greedy() {
-            self.write_stage(Stage::Penalties, f)?;
-            f.write_str(" > the largest logit (temperature 0)")?;
+            let shown = |stage| match stage {
+                Stage::Penalties => true,
+                Stage::Dry => self.has_dry(),
+                Stage::Xtc => self.has_xtc(),
+                _ => false,
+            };
+            for stage in [Stage::Penalties, Stage::Dry, Stage::Xtc].into_iter().filter(|&stage| shown(stage))
+            {
+                self.write_stage(stage, f)?;
+                f.write_str(" > ")?;
+            }
+            f.write_str("the largest logit (temperature 0)")?;
+        } else if self.mirostat != Mirostat::Off {
+            self.write_stage(Stage::Temperature, f)?;
+            write!(
+                f,
+                " > mirostat {} (tau {}, eta {}) > draw",
+                self.mirostat as i32, self.mirostat_tau, self.mirostat_eta
+            )?;
         } else {
             for &stage in &self.order {
                 self.write_stage(stage, f)?;

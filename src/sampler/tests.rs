@@ -45,7 +45,10 @@ fn top_p_keeps_the_crossing_token() {
     assert_eq!(kept(SamplerParams { top_p: 0.9, ..SamplerParams::neutral() }, &LOGITS), [0, 1, 2, 3]);
     let half = SamplerParams { top_p: 0.5, ..SamplerParams::neutral() };
     assert_eq!(kept(half.clone(), &LOGITS), [0]);
-    assert_eq!(kept(SamplerParams { temperature: 2.0, ..half }, &LOGITS), [0, 1]);
+    // The temperature counts where it comes first.
+    let hot = SamplerParams { temperature: 2.0, ..half };
+    assert_eq!(kept(hot.clone(), &LOGITS), [0]);
+    assert_eq!(kept(SamplerParams { order: vec![Stage::Temperature, Stage::TopP], ..hot }, &LOGITS), [0, 1]);
 }
 
 #[test]
@@ -334,6 +337,140 @@ fn typical_prefers_the_expected_surprise() {
 }
 
 #[test]
+fn top_n_sigma_counts_deviations_below_the_best() {
+    // Mean 0.5, deviation 1: with half of it 2..=1.5 stay, with one 2..=1, with two 2..=0.
+    for (n, want) in [(0.5, &[0][..]), (1.0, &[0, 1]), (2.0, &[0, 1, 2, 3]), (0.0, &[0, 1, 2, 3, 4])] {
+        let params = SamplerParams { top_n_sigma: n, temperature: 3.0, ..SamplerParams::neutral() };
+        assert_eq!(kept(params, &LOGITS), want, "{n}");
+    }
+    // Banned tokens are no part of the mean: 1 and 0 are left, and a deviation is half their distance.
+    let banned = [f32::NEG_INFINITY, 1.0, 0.0];
+    assert_eq!(kept(SamplerParams { top_n_sigma: 1.9, ..SamplerParams::neutral() }, &banned), [1]);
+    assert_eq!(kept(SamplerParams { top_n_sigma: 2.0, ..SamplerParams::neutral() }, &banned), [1, 2]);
+}
+
+#[test]
+fn xtc_leaves_the_last_of_the_top_choices() {
+    // Probabilities 0.563, 0.207, 0.126, 0.076, 0.028.
+    for (threshold, want) in
+        [(0.5, &[0, 1, 2, 3, 4][..]), (0.2, &[1, 2, 3, 4]), (0.1, &[2, 3, 4]), (0.0, &[4])]
+    {
+        let params =
+            SamplerParams { xtc_probability: 1.0, xtc_threshold: threshold, ..SamplerParams::neutral() };
+        assert_eq!(kept(params, &LOGITS), want, "{threshold}");
+    }
+    let greedy = SamplerParams { xtc_probability: 1.0, xtc_threshold: 0.2, ..SamplerParams::greedy() };
+    assert_eq!(sampler(greedy).sample(&LOGITS), Ok(1));
+}
+
+#[test]
+fn xtc_acts_as_often_as_asked_and_leaves_the_draws_their_numbers() {
+    let params = SamplerParams { xtc_probability: 0.25, xtc_threshold: 0.1, ..SamplerParams::neutral() };
+    let (mut with, mut without) = (sampler(params), sampler(SamplerParams::neutral()));
+    let mut acted = 0;
+    for _ in 0..4000 {
+        let left = with.distribution(&LOGITS).unwrap();
+        let token = with.sample(&LOGITS).unwrap();
+        assert!(left.iter().any(|&(id, _)| id == token), "the distribution is that of the next draw");
+        let plain = without.sample(&LOGITS).unwrap();
+        acted += usize::from(left.len() < 5);
+        assert!(left.len() < 5 || token == plain);
+    }
+    assert!((900..1100).contains(&acted), "{acted}");
+}
+
+#[test]
+fn the_temperature_follows_the_entropy() {
+    // What the logits were divided by shows in the odds of two tokens.
+    let heat = |logits: &[f32], range: f32, exponent: f32| {
+        let params = SamplerParams {
+            temperature: 1.0,
+            dynatemp_range: range,
+            dynatemp_exponent: exponent,
+            ..SamplerParams::neutral()
+        };
+        let p = sampler(params).distribution(logits).unwrap();
+        f64::from(logits[0] - logits[1]) / (p[0].1 / p[1].1).ln()
+    };
+    let p = softmax(&LOGITS, 1.0);
+    let share = -p.iter().map(|p| p * p.ln()).sum::<f64>() / 5f64.ln();
+    for (range, exponent) in [(0.5, 1.0), (0.5, 2.0), (2.0, 1.0)] {
+        let (low, high) = ((1.0 - f64::from(range)).max(0.0), 1.0 + f64::from(range));
+        let want = low + (high - low) * share.powf(f64::from(exponent));
+        let got = heat(&LOGITS, range, exponent);
+        assert!((got - want).abs() < 1e-5, "{range} {exponent}: {got}, want {want}");
+    }
+}
+
+#[test]
+fn dry_takes_from_what_would_go_on_with_a_repetition() {
+    let dry = DryParams { multiplier: 0.5, base: 2.0, ..DryParams::default() };
+    let params = SamplerParams { dry, ..SamplerParams::neutral() };
+    let mut sampler = sampler(params);
+    for token in [3, 4, 2, 0, 1, 3, 4, 2] {
+        sampler.accept(token);
+    }
+    // Three tokens are repeated, one beyond the two that are allowed: 0 loses 0.5·2.
+    let want = softmax(&[1.0, 1.0, 0.5, 0.0, -1.0], 1.0);
+    for (id, p) in sampler.distribution(&LOGITS).unwrap() {
+        assert!((p - want[id as usize]).abs() < 1e-7);
+    }
+    sampler.forget();
+    assert!((sampler.distribution(&LOGITS).unwrap()[0].1 - softmax(&LOGITS, 1.0)[0]).abs() < 1e-7);
+}
+
+#[test]
+fn mirostat_two_keeps_what_surprises_less_than_the_bound() {
+    // Surprises 0.83, 2.27, 3.0, 3.7, 5.2 bits; the bound starts at twice the target.
+    for (tau, want) in [(0.1, &[0][..]), (1.2, &[0, 1]), (1.6, &[0, 1, 2]), (3.0, &[0, 1, 2, 3, 4])] {
+        let params = SamplerParams { mirostat: Mirostat::V2, mirostat_tau: tau, ..SamplerParams::neutral() };
+        let left = sampler(params).distribution(&LOGITS).unwrap();
+        let ids: Vec<u32> = left.iter().map(|&(id, _)| id).collect();
+        assert_eq!(ids, want, "{tau}");
+    }
+}
+
+#[test]
+fn mirostat_moves_its_bound_by_the_error() {
+    for mirostat in [Mirostat::V1, Mirostat::V2] {
+        let params = SamplerParams {
+            mirostat,
+            mirostat_tau: 3.0,
+            mirostat_eta: 0.5,
+            top_k: 1,
+            ..SamplerParams::neutral()
+        };
+        let mut sampler = sampler(params);
+        let left = sampler.distribution(&LOGITS).unwrap();
+        assert!(left.len() > 1, "other stages are off");
+        let token = sampler.sample(&LOGITS).unwrap();
+        let p = left.iter().find(|&&(id, _)| id == token).unwrap().1;
+        assert!((sampler.selector.mu - (6.0 - 0.5 * (-p.log2() - 3.0))).abs() < 1e-9);
+        sampler.forget();
+        assert_eq!(sampler.selector.mu, 6.0);
+    }
+}
+
+#[test]
+fn adaptive_p_prefers_the_target_and_adapts() {
+    let mut order = Stage::default_order();
+    order.insert(0, Stage::AdaptiveP);
+    let params = SamplerParams { adaptive_target: 0.2, order, ..SamplerParams::neutral() };
+    let mut adaptive = sampler(params.clone());
+    let preferred = |sampler: &mut Sampler| sampler.distribution(&LOGITS).unwrap()[0].0;
+    assert_eq!(preferred(&mut adaptive), 1, "0.207 is nearest to 0.2");
+    // After improbable tokens it aims higher.
+    while preferred(&mut adaptive) != 0 {
+        adaptive.selector.draw(4, 0.0);
+        adaptive.accept(4);
+    }
+    adaptive.forget();
+    assert_eq!(preferred(&mut adaptive), 1);
+    let off = SamplerParams { adaptive_target: -1.0, ..params };
+    assert!((sampler(off).distribution(&LOGITS).unwrap()[0].1 - softmax(&LOGITS, 1.0)[0]).abs() < 1e-7);
+}
+
+#[test]
 fn a_seed_fixes_the_draws_everywhere() {
     let params = SamplerParams { temperature: 3.0, ..SamplerParams::neutral() };
     let draws = |seed| {
@@ -358,7 +495,8 @@ fn a_random_seed_is_told_and_can_be_used_again() {
 fn settings_are_shown_in_order() {
     assert_eq!(
         SamplerParams::default().to_string(),
-        "penalties off > temperature 0.8 > top_k 40 > typ_p off > top_p 0.95 > min_p 0.05 > draw"
+        "penalties off > dry off > top_n_sigma off > top_k 40 > typ_p off > top_p 0.95 > min_p 0.05 > xtc off \
+         > temperature 0.8 > draw"
     );
     let mut params =
         SamplerParams { repeat_penalty: 1.1, order: vec![Stage::Penalties], ..Default::default() };
@@ -376,18 +514,26 @@ fn settings_are_shown_in_order() {
 fn names_of_stages_are_llama_cpps() {
     let order: Order = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature".parse().unwrap();
     use Stage::*;
-    assert_eq!(order.stages, [Penalties, TopK, TypicalP, TopP, MinP, Temperature]);
-    assert_eq!(order.left_out, ["dry", "top_n_sigma", "xtc"]);
+    assert_eq!(order.stages, [Penalties, Dry, TopNSigma, TopK, TypicalP, TopP, MinP, Xtc, Temperature]);
+    assert_eq!(order.stages, Stage::default_order());
+    assert_eq!(Order::from_letters("edskypmxt").unwrap(), order);
+    assert_eq!(Order::from_letters("kiat").unwrap().stages, [TopK, AdaptiveP, Temperature]);
+    assert_eq!("infill;top_k".parse::<Order>().unwrap().left_out, ["infill"]);
+    let error = Order::from_letters("kq").unwrap_err().to_string();
+    assert!(
+        error.starts_with("unknown letter 'q' for a sampling stage; known: e (penalties), d (dry)"),
+        "{error}"
+    );
     assert_eq!("Top-K; nucleus;temp".parse::<Order>().unwrap().stages, [TopK, TopP, Temperature]);
     let error = "top_k;topq".parse::<Order>().unwrap_err().to_string();
-    assert!(error.starts_with("unknown sampling stage 'topq'; known: penalties, temperature"), "{error}");
+    assert!(error.starts_with("unknown sampling stage 'topq'; known: penalties, dry"), "{error}");
     assert!("qwen9".parse::<Preset>().unwrap_err().to_string().contains("qwen3-thinking, qwen3"));
 }
 
 #[test]
 fn values_without_meaning_are_refused_by_name() {
     type Change = fn(&mut SamplerParams);
-    let cases: [(&str, Change); 8] = [
+    let cases: [(&str, Change); 15] = [
         ("temperature", |p| p.temperature = f32::NAN),
         ("top_p", |p| p.top_p = -0.1),
         ("typical_p", |p| p.typical_p = f32::NAN),
@@ -395,6 +541,13 @@ fn values_without_meaning_are_refused_by_name() {
         ("repeat_penalty", |p| p.repeat_penalty = 0.0),
         ("frequency_penalty", |p| p.frequency_penalty = f32::INFINITY),
         ("presence_penalty", |p| p.presence_penalty = f32::NAN),
+        ("xtc_probability", |p| p.xtc_probability = 1.5),
+        ("xtc_threshold", |p| p.xtc_threshold = f32::NAN),
+        ("adaptive_target", |p| p.adaptive_target = 1.5),
+        ("adaptive_decay", |p| p.adaptive_decay = 1.0),
+        ("top_n_sigma", |p| p.top_n_sigma = f32::NAN),
+        ("dry_base", |p| p.dry.base = f32::INFINITY),
+        ("mirostat_tau", |p| p.mirostat_tau = f32::NAN),
         ("logit_bias of token 9", |p| p.logit_bias = vec![(9, f32::NAN)]),
     ];
     for (name, change) in cases {
@@ -492,7 +645,7 @@ proptest! {
 
 /// Logits with a bell-shaped spread, rounded to multiples of `step` unless it is 0.
 fn noise(seed: u64, n: usize, spread: f32, step: f32) -> Vec<f32> {
-    let mut rng = generator(seed);
+    let mut rng = generator(seed, Stream::Draws);
     let mut uniform = || (rng.next_u64() >> 40) as f32 / (1 << 24) as f32;
     let bell = (0..n).map(|_| (0..6).map(|_| uniform()).sum::<f32>() - 3.0);
     bell.map(|x| if step > 0.0 { (x * spread / step).round() * step } else { x * spread }).collect()

@@ -205,17 +205,49 @@ fn a_token_can_be_banned() {
 }
 
 #[test]
+fn a_stop_text_that_is_a_control_token_stops_at_the_first() {
+    // Token 1 is <|im_start|>, which has no text; the bias makes it the only choice.
+    let run = |stop: &str| json(qgguf("run -p Hello --temp 0 -l 1+100 -n 6 --json -r").arg(stop));
+    let stopped = run("<|im_start|>");
+    assert_eq!((tokens(&stopped), stopped["stop"].as_str()), (vec![1], Some("stop")), "{stopped}");
+    assert_eq!(stopped["text"], "");
+    let other = run("<|im_end|>");
+    assert_eq!((tokens(&other), other["stop"].as_str()), (vec![1; 6], Some("length")), "{other}");
+}
+
+#[test]
+fn a_repetition_is_left_by_dry() {
+    let run = |flags: &str| {
+        let mut command = qgguf("run --temp 0 -n 12 --json -p");
+        tokens(&json(command.arg("the sea and the sea and the sea and").args(flags.split_whitespace())))
+    };
+    let plain = run("");
+    assert_ne!(run("--dry-multiplier 50"), plain);
+    assert_eq!(run("--dry-multiplier 50 --dry-penalty-last-n 0"), plain);
+    assert_eq!(run("--dry-multiplier 50 --samplers top_k"), plain);
+}
+
+#[test]
 fn the_settings_in_force_are_said() {
     let said = |flags: &str| {
         let output = qgguf("run -n 1 -p And").args(flags.split_whitespace()).output().unwrap();
         assert!(output.status.success());
         stderr(&output)
     };
-    assert!(said("").contains("temperature 0.8 > top_k 40"), "{}", said(""));
+    assert!(said("").contains("top_k 40 > typ_p off > top_p 0.95"), "{}", said(""));
     let preset = said("--preset qwen3 --top-k 5 --repeat-penalty 1.1");
-    assert!(preset.contains("from qwen3") && preset.contains("temperature 0.7 > top_k 5"), "{preset}");
+    assert!(preset.contains("from qwen3") && preset.contains("top_k 5 > typ_p off > top_p 0.8"), "{preset}");
     assert!(preset.contains("repeat 1.1"), "{preset}");
-    assert!(said("--samplers top_k;temperature;xtc").contains("not available: xtc"));
+    assert!(said("--samplers top_k;temperature;infill").contains("not available: infill"));
+    let letters = said("--sampler-seq dxat --dry-multiplier 0.8 --xtc-probability 0.5 --adaptive-target 0.3");
+    let shown = "dry over the last 64 (0.8 times 1.75 to the power of repeated tokens beyond 2) > xtc 0.5 (from 0.1) \
+                 > adaptive_p 0.3 (decay 0.9) > temperature 0.8 > draw";
+    assert!(letters.contains(shown), "{letters}");
+    let mirostat = said("--mirostat 2 --mirostat-ent 4 --dynatemp-range 0.3");
+    assert!(
+        mirostat.contains("temperature 0.8 ± 0.3 (exponent 1) > mirostat 2 (tau 4, eta 0.1)"),
+        "{mirostat}"
+    );
     let verbose = said("-v -ctk f32");
     assert!(verbose.contains("keys f32, values f16") && verbose.contains("mapped"), "{verbose}");
     let verbose = said("-v -ctk q8_0 -ctv Q8_0");
