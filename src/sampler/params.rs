@@ -311,14 +311,14 @@ impl SamplerParams {
                 return bad(name, p, "a probability from 0 (off) to 1");
             }
         }
-        if !(self.xtc_threshold >= 0.0) {
+        if self.xtc_threshold.is_nan() || self.xtc_threshold < 0.0 {
             return bad(
                 "xtc_threshold",
                 self.xtc_threshold,
                 "a probability from 0 to 1 (above 0.5 turns it off)",
             );
         }
-        if !(self.adaptive_target <= 1.0) {
+        if self.adaptive_target.is_nan() || self.adaptive_target > 1.0 {
             return bad(
                 "adaptive_target",
                 self.adaptive_target,

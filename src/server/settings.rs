@@ -1,8 +1,10 @@
 //! How an answer is drawn: the fields that every family has, under whatever names.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
-use crate::sampler::{Order, SamplerParams, Stage};
+use crate::sampler::{Breakers, Mirostat, Order, SamplerParams, Stage};
 use crate::tokenizer::Tokenizer;
 
 use super::error::{ApiError, Result};
@@ -48,13 +50,7 @@ const LENGTH: [&str; 4] = ["n_predict", "max_completion_tokens", "max_tokens", "
 type DoesNothing = fn(f64) -> bool;
 
 /// Sampling that llama-server has and this server has not.
-const REFUSED: [(&str, DoesNothing); 10] = [
-    ("dynatemp_range", |x| x == 0.0),
-    ("top_n_sigma", |x| x <= 0.0),
-    ("xtc_probability", |x| x <= 0.0),
-    ("dry_multiplier", |x| x == 0.0),
-    ("mirostat", |x| x == 0.0),
-    ("adaptive_target", |x| x < 0.0),
+const REFUSED: [(&str, DoesNothing); 4] = [
     ("min_keep", |x| x == 0.0),
     ("n_indent", |x| x == 0.0),
     ("t_max_predict_ms", |x| x <= 0.0),
@@ -93,6 +89,14 @@ impl Settings {
         fields.refuse_unless("post_sampling_probs", |value| value == &json!(false))?;
         let mut settings = Settings::new(defaults);
         settings.read_params(fields)?;
+        if settings.params.dry.is_on() {
+            let texts = match fields.value("dry_sequence_breakers") {
+                Some(texts) => stops(&fields.name("dry_sequence_breakers"), texts)?,
+                None => Breakers::DEFAULT.map(str::to_owned).into(),
+            };
+            let texts = texts.iter().map(String::as_str);
+            settings.params.dry.breakers = Arc::new(Breakers::new(tokenizer, texts));
+        }
         if let Some(bias) = fields.value("logit_bias") {
             settings.params.logit_bias.extend(logit_bias(&fields.name("logit_bias"), bias, tokenizer)?);
         }
@@ -131,9 +135,29 @@ impl Settings {
         number("min_p", &mut p.min_p, 0.0, 1.0)?;
         number("typical_p", &mut p.typical_p, 0.0, 1.0)?;
         let all = f32::INFINITY;
+        number("dynatemp_range", &mut p.dynatemp_range, -all, all)?;
+        number("dynatemp_exponent", &mut p.dynatemp_exponent, -all, all)?;
+        number("top_n_sigma", &mut p.top_n_sigma, -all, all)?;
+        number("xtc_probability", &mut p.xtc_probability, 0.0, 1.0)?;
+        number("xtc_threshold", &mut p.xtc_threshold, 0.0, 1.0)?;
+        number("mirostat_tau", &mut p.mirostat_tau, 0.0, all)?;
+        number("mirostat_eta", &mut p.mirostat_eta, 0.0, all)?;
+        number("adaptive_target", &mut p.adaptive_target, -1.0, 1.0)?;
+        number("adaptive_decay", &mut p.adaptive_decay, 0.0, 0.99)?;
+        number("dry_multiplier", &mut p.dry.multiplier, 0.0, all)?;
+        number("dry_base", &mut p.dry.base, 0.0, all)?;
         number("repeat_penalty", &mut p.repeat_penalty, -all, all)?;
         number("presence_penalty", &mut p.presence_penalty, -all, all)?;
         number("frequency_penalty", &mut p.frequency_penalty, -all, all)?;
+        if let Some(version) = fields.integer("mirostat", 0, 2)? {
+            p.mirostat = Mirostat::from_number(version as i32).unwrap_or_default();
+        }
+        if let Some(n) = fields.integer("dry_allowed_length", 0, u32::MAX.into())? {
+            p.dry.allowed_length = n as u32;
+        }
+        if let Some(n) = fields.integer("dry_penalty_last_n", -1, u32::MAX.into())? {
+            p.dry.penalty_last_n = u32::try_from(n).unwrap_or(u32::MAX);
+        }
         if let Some(top_k) = fields.take::<i64>("top_k")? {
             p.top_k = top_k.clamp(0, i32::MAX.into()) as i32;
         }
@@ -182,6 +206,20 @@ impl Settings {
             "repeat_penalty": number(p.repeat_penalty),
             "repeat_last_n": p.penalty_last_n,
             "presence_penalty": number(p.presence_penalty),
+            "dynatemp_range": number(p.dynatemp_range),
+            "dynatemp_exponent": number(p.dynatemp_exponent),
+            "top_n_sigma": number(p.top_n_sigma),
+            "xtc_probability": number(p.xtc_probability),
+            "xtc_threshold": number(p.xtc_threshold),
+            "mirostat": p.mirostat as u8,
+            "mirostat_tau": number(p.mirostat_tau),
+            "mirostat_eta": number(p.mirostat_eta),
+            "adaptive_target": number(p.adaptive_target),
+            "adaptive_decay": number(p.adaptive_decay),
+            "dry_multiplier": number(p.dry.multiplier),
+            "dry_base": number(p.dry.base),
+            "dry_allowed_length": p.dry.allowed_length,
+            "dry_penalty_last_n": p.dry.penalty_last_n,
             "frequency_penalty": number(p.frequency_penalty),
             "logit_bias": p.logit_bias.iter().map(bias).collect::<Vec<_>>(),
             "samplers": p.order.iter().map(|stage| stage.name()).collect::<Vec<_>>(),
