@@ -232,6 +232,7 @@ mod tests {
         // The text after "**" is "d"; a single '*' breaks nothing.
         assert_eq!(lengths("a**dxa**d", &with_breakers(&["**"])), [('x', 1)]);
         assert_eq!(lengths("a*dxa*d", &with_breakers(&["**"])), [('x', 3)]);
+        assert_eq!(lengths("a*xa*", &with_breakers(&["**"])), [('x', 2)]);
     }
 
     #[test]

@@ -431,6 +431,15 @@ fn mirostat_two_keeps_what_surprises_less_than_the_bound() {
 }
 
 #[test]
+fn mirostat_one_keeps_by_the_slope_after_the_temperature() {
+    // Probabilities fall as i^-4, at temperature 2 as i^-2: k = sqrt(2^10 / (1 - 1/1000)).
+    let logits: Vec<f32> = (1..=1000).map(|i| -4.0 * (i as f32).ln()).collect();
+    let params = SamplerParams { mirostat: Mirostat::V1, temperature: 2.0, ..SamplerParams::neutral() };
+    let left = sampler(params).distribution(&logits).unwrap();
+    assert_eq!(left.iter().map(|&(id, _)| id).collect::<Vec<_>>(), (0..32).collect::<Vec<_>>());
+}
+
+#[test]
 fn mirostat_moves_its_bound_by_the_error() {
     for mirostat in [Mirostat::V1, Mirostat::V2] {
         let params = SamplerParams {
@@ -468,6 +477,25 @@ fn adaptive_p_prefers_the_target_and_adapts() {
     assert_eq!(preferred(&mut adaptive), 1);
     let off = SamplerParams { adaptive_target: -1.0, ..params };
     assert!((sampler(off).distribution(&LOGITS).unwrap()[0].1 - softmax(&LOGITS, 1.0)[0]).abs() < 1e-7);
+}
+
+#[test]
+fn adaptive_p_has_the_published_curve() {
+    let order = vec![Stage::Temperature, Stage::AdaptiveP];
+    let params = SamplerParams { adaptive_target: 0.3, temperature: 2.0, order, ..SamplerParams::neutral() };
+    let curve = |p: &f64| {
+        let distance = (p - 0.3).abs() / 0.3;
+        (5.0 - 10.0 * distance * distance / (1.0 + distance)) as f32
+    };
+    let want = softmax(&softmax(&LOGITS, 2.0).iter().map(curve).collect::<Vec<_>>(), 1.0);
+    for (id, p) in sampler(params).distribution(&LOGITS).unwrap() {
+        assert!((p - want[id as usize]).abs() < 1e-6, "{id}: {p}, want {}", want[id as usize]);
+    }
+}
+
+#[test]
+fn xtc_does_not_see_the_numbers_of_the_draws() {
+    assert_ne!(generator(1, Stream::Draws).next_u64(), generator(1, Stream::Xtc).next_u64());
 }
 
 #[test]
