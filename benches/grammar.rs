@@ -73,18 +73,29 @@ ws     ::= | " " | "\n" [ \t]{0,20}
     ]
 }
 
-/// Times of the masks over a whole answer, ascending.
+/// The time of the mask before every token of an answer.
 fn mask_times(factory: &GrammarFactory, grammar: &Grammar, tokens: &[u32]) -> Vec<Duration> {
     let mut constraint = factory.compile(grammar).expect("a sound grammar");
-    let mut times = Vec::with_capacity(tokens.len());
-    for &token in tokens {
+    let time = |token: &u32| {
         let start = Instant::now();
         constraint.mask().expect("a mask");
-        times.push(start.elapsed());
-        constraint.accept(token).expect("the answer keeps to the grammar");
+        let time = start.elapsed();
+        constraint.accept(*token).expect("the answer keeps to the grammar");
+        time
+    };
+    tokens.iter().map(time).collect()
+}
+
+/// The least time of each mask over a few equal answers, ascending: what the machine did meanwhile is no part of it.
+fn least_times(factory: &GrammarFactory, grammar: &Grammar, tokens: &[u32]) -> Vec<Duration> {
+    let mut least = vec![Duration::MAX; tokens.len()];
+    for _ in 0..7 {
+        for (least, time) in least.iter_mut().zip(mask_times(factory, grammar, tokens)) {
+            *least = time.min(*least);
+        }
     }
-    times.sort_unstable();
-    times
+    least.sort_unstable();
+    least
 }
 
 fn benches(c: &mut Criterion) {
@@ -101,7 +112,7 @@ fn benches(c: &mut Criterion) {
         let start = Instant::now();
         factory.compile(&grammar).expect("a sound grammar");
         let compiled = start.elapsed();
-        let times = mask_times(&factory, &grammar, &tokens);
+        let times = least_times(&factory, &grammar, &tokens);
         let mean = times.iter().sum::<Duration>() / times.len() as u32;
         let p99 = times[times.len() * 99 / 100];
         eprintln!(

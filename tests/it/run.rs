@@ -356,3 +356,34 @@ fn a_model_in_memory_gives_what_a_mapped_one_gives() {
     assert_eq!(text(&["--no-mmap"]), text(&[]));
     assert_eq!(text(&["-tb", "3", "-t", "1"]), text(&[]));
 }
+
+#[test]
+fn the_text_keeps_to_a_schema_or_a_grammar() {
+    let schema = r#"{"type":"object","properties":{"day":{"enum":["first","second"]}},"required":["day"],"additionalProperties":false}"#;
+    let text = stdout(qgguf("run --no-display-prompt --temp 0 -p In -j").arg(schema));
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert!(value == json!({"day": "first"}) || value == json!({"day": "second"}), "{text}");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("answer.gbnf");
+    std::fs::write(&file, "root ::= \" the \" (\"day\" | \"night\") \".\"\n").unwrap();
+    let text = stdout(qgguf("run --no-display-prompt --temp 0 -p In --grammar-file").arg(&file));
+    assert!([" the day.\n", " the night.\n"].contains(&text.as_str()), "{text:?}");
+}
+
+#[test]
+fn a_form_that_cannot_be_kept_to_is_an_error() {
+    let error = |flags: &[&str], code| failure(qgguf("run -p In").args(flags), code);
+    assert_eq!(
+        error(&["-j", r#"{"not": {}}"#], 1),
+        "qgguf: --json-schema: JSON schema at #/not: this keyword is not supported"
+    );
+    assert_eq!(
+        error(&["--grammar", "root = 1"], 1),
+        "qgguf: --grammar: grammar at line 1, column 6: expected ::=, found '='"
+    );
+    assert!(error(&["--json-schema", "{"], 1).starts_with("qgguf: --json-schema: not JSON: "));
+    assert_eq!(
+        error(&["-j", "{}", "--ignore-eos"], 2),
+        "qgguf: --json-schema: the text has to end, which --ignore-eos forbids (see --help)"
+    );
+}
