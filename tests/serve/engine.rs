@@ -202,18 +202,31 @@ fn embeddings_have_the_models_width() {
     }
 }
 
+/// A command that does not outlive its test.
+#[cfg(unix)]
+struct Running(Child);
+
+#[cfg(unix)]
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// `qgguf serve` on a free port, and what it said until it listened.
 #[cfg(unix)]
-fn spawn(args: &[&str]) -> (Child, SocketAddr, Vec<String>) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_qgguf"))
+fn spawn(args: &[&str]) -> (Running, SocketAddr, Vec<String>) {
+    let child = Command::new(env!("CARGO_BIN_EXE_qgguf"))
         .args(["serve", "--port", "0"])
         .args(args)
         .env("QGGUF_MODELS", Path::new(env!("CARGO_MANIFEST_DIR")).join("models"))
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut child = Running(child);
     let mut said = Vec::new();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut lines = BufReader::new(child.0.stderr.take().unwrap()).lines().map(Result::unwrap);
     for line in lines.by_ref() {
         let address = line.split("listening on http://").nth(1).map(|address| address.parse().unwrap());
         said.push(line);
@@ -222,7 +235,7 @@ fn spawn(args: &[&str]) -> (Child, SocketAddr, Vec<String>) {
             return (child, address, said);
         }
     }
-    panic!("it ended with {}: {said:?}", child.wait().unwrap());
+    panic!("it ended with {}: {said:?}", child.0.wait().unwrap());
 }
 
 #[cfg(unix)]
@@ -239,9 +252,9 @@ fn the_command_serves_and_ends_well_when_it_is_asked_to() {
     assert!(inspected["tensors"].is_array(), "{inspected}");
     let body = json!({ "prompt": "In the beginning", "max_tokens": 3 }).to_string();
     assert_eq!(client::send(address, "POST", "/v1/completions", &[], &body).status, 200);
-    let sent = Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status().unwrap();
+    let sent = Command::new("kill").args(["-s", "TERM", &child.0.id().to_string()]).status().unwrap();
     assert!(sent.success());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
 }
 
 #[cfg(unix)]
